@@ -1,0 +1,97 @@
+"""One step as plain integers: the scheduler writes a plan, the runner answers with a result."""
+
+from __future__ import annotations
+
+import msgspec
+
+PREV = -1
+"""In `Row.tokens`: the token that the step before is still sampling for this slot (overlap)."""
+
+NOT_SAMPLED = -1
+"""In `StepResult.tokens`: the row did not ask for a token (a middle prefill chunk)."""
+
+SINK_PAGE = 0
+"""Page 0 is never given out: padding rows write there and nobody reads it."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence's share of a step.
+
+    slot: row of the per-slot page tables, in [0, max_running).
+    start: cache position of `tokens[0]`; positions are start .. start + len(tokens) - 1.
+    sample: whether the logits of the last token choose a next token.
+    noise: one uniform in [0, 1) for this draw, see `schedule/noise.py`.
+    """
+
+    slot: int
+    tokens: tuple[int, ...]
+    start: int
+    sample: bool
+    temperature: float = 0.0
+    top_k: int = -1
+    top_p: float = 1.0
+    min_p: float = 0.0
+    noise: float = 0.0
+
+
+class TableChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries `first .. first + len(pages) - 1` of one slot's page table become `pages`."""
+
+    slot: int
+    first: int
+    pages: tuple[int, ...]
+
+
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one step, decodes first, and the page-table changes to apply before it."""
+
+    step: int
+    rows: tuple[Row, ...]
+    changes: tuple[TableChange, ...] = ()
+
+    @property
+    def token_count(self) -> int:
+        """Tokens computed in this step."""
+        return sum(len(row.tokens) for row in self.rows)
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The sampled token of each row of the plan, in its order, or NOT_SAMPLED."""
+
+    tokens: tuple[int, ...]
+
+
+class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler may hand out; the runner measured it from the chip's memory.
+
+    pages: usable pages, the sink page not counted (ids 1 .. pages).
+    page_size: cache positions a page. context_length: positions a sequence at most.
+    max_running: slots. step_tokens: token budget of one step. chunk: prefill tokens of one
+    sequence in one step at most (equal to step_tokens where chunking is on).
+    """
+
+    pages: int
+    page_size: int
+    context_length: int
+    max_running: int
+    step_tokens: int
+    chunk: int
+
+
+class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot for metrics, taken after a commit. Tokens are lifetime counters."""
+
+    running: int = 0
+    queued: int = 0
+    pages_total: int = 0
+    pages_free: int = 0
+    pages_cached: int = 0  # in the radix tree and evictable
+    pages_held: int = 0  # used by running requests
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    retractions: int = 0
+    evicted_pages: int = 0
+    aborted: int = 0
+    steps: int = 0
+    check_violations: int = 0
