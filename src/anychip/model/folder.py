@@ -1,0 +1,120 @@
+"""A Hugging Face folder: config.json and one or more safetensors files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from anychip.contract.weights import HostWeight
+from anychip.model.errors import CheckpointError, UnsupportedModel
+from anychip.model.mapped import TensorEntry
+from anychip.model.safetensors_file import SafetensorsFile, parse_json
+
+MAX_JSON_BYTES = 64 << 20
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+class Folder:
+    """An open folder: `config` as parsed, and the tensors of all its files by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = read_json(path / "config.json")
+        self._files: dict[str, SafetensorsFile] = {}
+        self.tensors: dict[str, TensorEntry] = {}
+        self._owner: dict[str, SafetensorsFile] = {}
+        if (path / SINGLE).exists():
+            self._add_all(self._open(SINGLE))
+        elif (path / INDEX).exists():
+            self._add_index(path / INDEX)
+        else:
+            raise _no_weights(path)
+
+    def entry(self, name: str) -> TensorEntry:
+        """What is known of a tensor; refuses a missing one and an unsupported format."""
+        return self._file(name).entry(name)
+
+    def read(self, name: str) -> HostWeight:
+        """A tensor's bytes, as a view of the mapped file."""
+        return self._file(name).read(name)
+
+    def close(self) -> None:
+        """Let go of the mapped files."""
+        for file in self._files.values():
+            file.close()
+        self._files, self._owner, self.tensors = {}, {}, {}
+
+    def _file(self, name: str) -> SafetensorsFile:
+        if name not in self._owner:
+            raise CheckpointError("is missing from the checkpoint", path=self.path, tensor=name)
+        return self._owner[name]
+
+    def _open(self, file_name: str) -> SafetensorsFile:
+        if file_name not in self._files:
+            self._files[file_name] = SafetensorsFile(self.path / file_name)
+        return self._files[file_name]
+
+    def _add_all(self, file: SafetensorsFile) -> None:
+        self.tensors.update(file.tensors)
+        self._owner.update(dict.fromkeys(file.tensors, file))
+
+    def _add_index(self, index: Path) -> None:
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise CheckpointError("has no 'weight_map' object", path=index)
+        for name, file_name in weight_map.items():
+            _check_shard(index, name, file_name)
+            file = self._open(file_name)
+            if name not in file.tensors:
+                raise CheckpointError(
+                    f"is listed in {INDEX} but not in this file", path=file.path, tensor=name
+                )
+            self.tensors[name] = file.tensors[name]
+            self._owner[name] = file
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of bounded size."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_JSON_BYTES + 1)
+    except FileNotFoundError as error:
+        raise CheckpointError("is missing", path=path) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot be read: {error.strerror or error}", path=path) from error
+    if len(text) > MAX_JSON_BYTES:
+        raise CheckpointError(f"is larger than {MAX_JSON_BYTES} bytes", path=path)
+    return parse_json(text, path)
+
+
+def _check_shard(index: Path, name: str, file_name: Any) -> None:
+    """A shard lies beside its index, under a plain name, and is there."""
+    plain = isinstance(file_name, str) and file_name.endswith(".safetensors")
+    if not plain or any(c in file_name for c in "/\\\0") or file_name.startswith("."):
+        raise CheckpointError(
+            f"is said to be in {file_name!r}; a shard must be a .safetensors file in the folder",
+            path=index,
+            tensor=name,
+        )
+    if not (index.parent / file_name).exists():
+        raise CheckpointError(
+            f"its file '{file_name}' is missing; download the folder again",
+            path=index,
+            tensor=name,
+        )
+
+
+def _no_weights(path: Path) -> CheckpointError:
+    names = sorted(p.name for p in path.iterdir())
+    pickles = [n for n in names if n.endswith(PICKLES)]
+    if pickles:
+        return UnsupportedModel(
+            f"its weights are pickle files ({pickles[0]}), which can run code when they are read "
+            "and are refused; save the model as safetensors",
+            path=path,
+        )
+    others = [n for n in names if n.endswith((".safetensors", ".gguf"))]
+    hint = f"; it has {', '.join(others[:3])}" if others else ""
+    hint += ": pass the .gguf file itself" if any(n.endswith(".gguf") for n in others) else ""
+    return CheckpointError(f"has neither {SINGLE} nor {INDEX}{hint}", path=path)

@@ -1,0 +1,293 @@
+"""GGUF versions 2 and 3, little-endian: bounded header, tensor data mapped and never copied.
+
+Format: ggml's docs/gguf.md. Every count, length and offset is held against the bytes that are
+left in the file before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anychip.contract.dtype import DType
+from anychip.contract.weights import HostWeight
+from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
+from anychip.model.mapped import (
+    SUPPORTED_FORMATS,
+    TensorEntry,
+    check_overlap,
+    find_entry,
+    format_nbytes,
+    host_weight,
+    map_file,
+)
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MAX_HEADER_BYTES = 64 << 20  # a 256k vocabulary with its merges takes about 15 MiB
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 17
+MAX_ARRAY = 1 << 22
+MAX_NAME_BYTES = 1 << 16
+MAX_DIMENSIONS = 4
+MAX_EXTENT = 1 << 40
+DEFAULT_ALIGNMENT = 32
+
+_SCALARS = {
+    0: "<u1",
+    1: "<i1",
+    2: "<u2",
+    3: "<i2",
+    4: "<u4",
+    5: "<i4",
+    6: "<f4",
+    7: "?",
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
+_STRING, _ARRAY = 8, 9
+_FORMATS = {
+    0: DType.FLOAT32.value,
+    1: DType.FLOAT16.value,
+    2: "q4_0",
+    3: "q4_1",
+    8: "q8_0",
+    30: DType.BFLOAT16.value,
+}
+_OTHER_FORMATS = {
+    6: "q5_0",
+    7: "q5_1",
+    9: "q8_1",
+    10: "q2_K",
+    11: "q3_K",
+    12: "q4_K",
+    13: "q5_K",
+    14: "q6_K",
+    15: "q8_K",
+    16: "iq2_xxs",
+    17: "iq2_xs",
+    18: "iq3_xxs",
+    19: "iq1_s",
+    20: "iq4_nl",
+    21: "iq3_s",
+    22: "iq2_s",
+    23: "iq4_xs",
+    24: "i8",
+    25: "i16",
+    26: "i32",
+    27: "i64",
+    28: "f64",
+    29: "iq1_m",
+    34: "tq1_0",
+    35: "tq2_0",
+    39: "mxfp4",
+    40: "nvfp4",
+}
+
+
+class _Header:
+    """A cursor over the header that never leaves it."""
+
+    def __init__(self, path: Path, data: memoryview) -> None:
+        self.path = path
+        self._data = data[:MAX_HEADER_BYTES]
+        self._cut = len(data) > MAX_HEADER_BYTES
+        self.position = 0
+
+    def error(self, message: str) -> CheckpointError:
+        return CheckpointError(f"broken GGUF: {message}", path=self.path)
+
+    def take(self, count: int, what: str) -> memoryview:
+        left = len(self._data) - self.position
+        if count > left:
+            limit = f"the header limit of {MAX_HEADER_BYTES}" if self._cut else "the file"
+            raise self.error(
+                f"{what} needs {count} bytes at byte {self.position}, {limit} leaves {left}"
+            )
+        self.position += count
+        return self._data[self.position - count : self.position]
+
+    def u32(self, what: str) -> int:
+        return int(struct.unpack("<I", self.take(4, what))[0])
+
+    def u64(self, what: str) -> int:
+        return int(struct.unpack("<Q", self.take(8, what))[0])
+
+    def count(self, what: str, limit: int, smallest: int) -> int:
+        """A count of things that take at least `smallest` bytes each."""
+        value = self.u64(what)
+        if value > limit:
+            raise self.error(f"{what} is {value}, at most {limit} are accepted")
+        if value * smallest > len(self._data) - self.position:
+            raise self.error(f"{what} is {value}, more than the file can hold")
+        return value
+
+    def text(self, what: str, limit: int = MAX_HEADER_BYTES) -> str:
+        size = self.u64(f"the length of {what}")
+        if size > limit:
+            raise self.error(f"{what} is {size} bytes long, at most {limit} are accepted")
+        try:
+            return str(self.take(size, what), "utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(f"{what} is not UTF-8 ({error.reason})") from error
+
+    def value(self, key: str) -> Any:
+        kind = self.u32(f"the type of '{key}'")
+        if kind == _ARRAY:
+            return self._array(key)
+        if kind == _STRING:
+            return self.text(f"the value of '{key}'")
+        return self._numbers(key, kind, 1)[0]
+
+    def _array(self, key: str) -> list[Any]:
+        kind = self.u32(f"the element type of '{key}'")
+        smallest = 8 if kind == _STRING else 1
+        count = self.count(f"the length of array '{key}'", MAX_ARRAY, smallest)
+        if kind == _STRING:
+            return [self.text(f"an element of '{key}'") for _ in range(count)]
+        if kind == _ARRAY:
+            raise self.error(f"'{key}' is an array of arrays, which is not accepted")
+        return self._numbers(key, kind, count)
+
+    def _numbers(self, key: str, kind: int, count: int) -> list[Any]:
+        if kind not in _SCALARS:
+            raise self.error(f"'{key}' has the unknown value type {kind}")
+        dtype = np.dtype(_SCALARS[kind])
+        raw = self.take(count * dtype.itemsize, f"the value of '{key}'")
+        if dtype.kind == "b":
+            return [byte != 0 for byte in raw]
+        numbers: list[Any] = np.frombuffer(raw, dtype).tolist()
+        return numbers
+
+
+def read_gguf_metadata(path: Path) -> dict[str, Any]:
+    """The file's key/value pairs as plain python values (int, float, bool, str, list of those).
+
+    Raises CheckpointError for a broken file, UnsupportedModel for version 1 and big-endian.
+    """
+    header = _Header(path, map_file(path))
+    _tensor_count, metadata = _read_metadata(header)
+    return metadata
+
+
+class GgufFile:
+    """An open GGUF file: `metadata`, `tensors` by name, and their bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._data = map_file(path)
+        header = _Header(path, self._data)
+        tensor_count, self.metadata = _read_metadata(header)
+        _refuse_split(path, self.metadata)
+        self.tensors: dict[str, TensorEntry] = {}
+        for _ in range(tensor_count):
+            self._add(header)
+        self._place(header.position)
+
+    def entry(self, name: str) -> TensorEntry:
+        """What is known of a tensor; refuses a missing one and an unsupported format."""
+        return find_entry(self.tensors, name, self.path)
+
+    def read(self, name: str) -> HostWeight:
+        """A tensor's bytes, as a view of the mapped file."""
+        return host_weight(self._data, self.entry(name))
+
+    def close(self) -> None:
+        """Let go of the mapping; it is unmapped when the last view of it is gone."""
+        self._data = memoryview(b"")
+        self.tensors = {}
+
+    def _add(self, header: _Header) -> None:
+        name, entry = _read_tensor_info(header)
+        if name in self.tensors:
+            raise CheckpointError("broken GGUF: named twice", path=self.path, tensor=name)
+        self.tensors[name] = entry
+
+    def _place(self, header_end: int) -> None:
+        """Turn offsets into file offsets and hold them against the file's size."""
+        alignment = _alignment(self.path, self.metadata)
+        start = -(-header_end // alignment) * alignment
+        for name, entry in self.tensors.items():
+            offset = start + entry.offset
+            problem = None
+            if entry.offset % alignment:
+                problem = f"offset {entry.offset} is not a multiple of {alignment}"
+            elif offset + entry.nbytes > len(self._data):
+                problem = (
+                    f"ends at byte {offset + entry.nbytes}, the file at {len(self._data)}: "
+                    "it is cut off or damaged, fetch it again"
+                )
+            if problem:
+                raise CheckpointError(f"broken GGUF: {problem}", path=self.path, tensor=name)
+            self.tensors[name] = TensorEntry(entry.format, entry.shape, offset, entry.nbytes)
+        check_overlap(self.path, self.tensors.items())
+
+
+def _read_metadata(header: _Header) -> tuple[int, dict[str, Any]]:
+    """Read up to the tensor table. Returns how many tensors it has, and the key/value pairs."""
+    if bytes(header.take(4, "the magic")) != MAGIC:
+        raise CheckpointError("not a GGUF file (it does not begin with 'GGUF')", path=header.path)
+    _check_version(header)
+    tensor_count = header.count("the tensor count", MAX_TENSORS, 24)
+    key_count = header.count("the key count", MAX_KEYS, 13)
+    metadata: dict[str, Any] = {}
+    for _ in range(key_count):
+        key = header.text("a key", MAX_NAME_BYTES)
+        if key in metadata:
+            raise header.error(f"key '{key}' appears twice")
+        metadata[key] = header.value(key)
+    return tensor_count, metadata
+
+
+def _check_version(header: _Header) -> None:
+    version = header.u32("the version")
+    if version in VERSIONS:
+        return
+    if version and not version & 0xFFFF:
+        raise UnsupportedModel("big-endian GGUF is not supported", path=header.path)
+    raise unsupported("GGUF version", version, map(str, VERSIONS), header.path)
+
+
+def _refuse_split(path: Path, metadata: dict[str, Any]) -> None:
+    parts = metadata.get("split.count", 0)
+    if isinstance(parts, int) and parts > 1:
+        raise UnsupportedModel(
+            f"is one of {parts} parts of a split GGUF, which is not supported; "
+            "merge them first (llama-gguf-split --merge)",
+            path=path,
+        )
+
+
+def _alignment(path: Path, metadata: dict[str, Any]) -> int:
+    alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    sound = isinstance(alignment, int) and 8 <= alignment <= 1 << 20
+    if not sound or alignment & (alignment - 1):
+        raise CheckpointError(
+            f"broken GGUF: general.alignment is {alignment!r}, a power of two from 8 is needed",
+            path=path,
+        )
+    return int(alignment)
+
+
+def _read_tensor_info(header: _Header) -> tuple[str, TensorEntry]:
+    """One row of the tensor table; its offset is still relative to the data section."""
+    name = header.text("a tensor name", MAX_NAME_BYTES)
+    dimensions = header.u32(f"the dimensions of '{name}'")
+    if not 1 <= dimensions <= MAX_DIMENSIONS:
+        raise header.error(f"tensor '{name}' has {dimensions} dimensions, 1 to 4 are accepted")
+    shape = tuple(header.u64(f"the shape of '{name}'") for _ in range(dimensions))[::-1]
+    if not all(0 < extent <= MAX_EXTENT for extent in shape):
+        raise header.error(f"tensor '{name}' has the impossible shape {shape}")
+    kind = header.u32(f"the type of '{name}'")
+    offset = header.u64(f"the offset of '{name}'")
+    format = _FORMATS.get(kind) or _OTHER_FORMATS.get(kind) or f"ggml type {kind}"
+    if format not in SUPPORTED_FORMATS:
+        return name, TensorEntry(format, shape, offset, 0)
+    try:
+        return name, TensorEntry(format, shape, offset, format_nbytes(format, shape))
+    except ValueError as error:
+        raise header.error(f"tensor '{name}': {error}") from error

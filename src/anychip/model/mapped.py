@@ -1,0 +1,82 @@
+"""Files mapped into memory, and what is known of a tensor inside one."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anychip.contract.dtype import DType
+from anychip.contract.tensor import Shape
+from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, HostWeight
+from anychip.model.errors import CheckpointError, UnsupportedModel
+
+SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """A tensor inside a file. format: the contract's name where there is one, else the file's own.
+
+    shape: row-major, K last. offset: bytes from the start of the file. nbytes: 0 where the
+    format is not supported (its size is then not known).
+    """
+
+    format: str
+    shape: Shape
+    offset: int
+    nbytes: int
+
+
+def format_nbytes(format: str, shape: Shape) -> int:
+    """Bytes of a tensor in a supported format. ValueError where K does not fill whole blocks."""
+    count = math.prod(shape)
+    if format not in BLOCK_FORMATS:
+        return count * DType(format).itemsize
+    elements, nbytes = BLOCK_FORMATS[format]
+    if not shape or shape[-1] % elements:
+        raise ValueError(f"a row of {shape} is not whole blocks of {elements} in {format}")
+    return count // elements * nbytes
+
+
+def map_file(path: Path) -> memoryview:
+    """Map a file read-only. The mapping lives as long as a view of it does."""
+    try:
+        with path.open("rb") as file:
+            if not file.seek(0, 2):
+                raise CheckpointError("the file is empty", path=path)
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise CheckpointError(f"cannot be read: {error.strerror or error}", path=path) from error
+
+
+def check_overlap(path: Path, entries: Iterable[tuple[str, TensorEntry]]) -> None:
+    """Refuse two tensors that share bytes."""
+    end, before = 0, ""
+    for name, entry in sorted(entries, key=lambda item: (item[1].offset, item[1].nbytes)):
+        if entry.nbytes and entry.offset < end:
+            raise CheckpointError(f"shares bytes with tensor '{before}'", path=path, tensor=name)
+        if entry.offset + entry.nbytes > end:
+            end, before = entry.offset + entry.nbytes, name
+
+
+def find_entry(tensors: dict[str, TensorEntry], name: str, path: Path) -> TensorEntry:
+    """The entry of a tensor that a model needs, in a format that can be read."""
+    entry = tensors.get(name)
+    if entry is None:
+        raise CheckpointError("is missing from the checkpoint", path=path, tensor=name)
+    if entry.format not in SUPPORTED_FORMATS:
+        raise UnsupportedModel(
+            f"format {entry.format} is not supported; supported: {', '.join(SUPPORTED_FORMATS)}; "
+            "convert the model to one of them",
+            path=path,
+            tensor=name,
+        )
+    return entry
+
+
+def host_weight(data: memoryview, entry: TensorEntry) -> HostWeight:
+    """A view of the tensor's bytes; nothing is copied."""
+    return HostWeight(entry.format, entry.shape, data[entry.offset : entry.offset + entry.nbytes])

@@ -1,0 +1,17 @@
+"""Being here puts tests/ on the import path, so that any test can `import tiny_models`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from anychip.model.demo import demo_model_path
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """SmolLM2-135M-Instruct; ANYCHIP_TEST_DEMO names the file where it is not in the cache."""
+    named = os.environ.get("ANYCHIP_TEST_DEMO")
+    return Path(named) if named else demo_model_path(Path.home() / ".cache" / "anychip")
