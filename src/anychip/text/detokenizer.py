@@ -1,0 +1,38 @@
+"""Token ids to text, as they arrive."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+
+from anychip.text.token_table import TokenTable
+
+
+class Detokenizer:
+    """Streams the text of a token sequence: the deltas and the flush, joined, are the text.
+
+    Bytes that a later token may still complete to a character are held (at most three), so a
+    replacement character is only ever written for bytes that no later token could mend.
+    at_start: the tokens begin a text; False where they go on after a prompt, whose first token's
+    leading space is then the writer's own and is kept.
+    """
+
+    def __init__(
+        self, table: TokenTable, *, skip_special_tokens: bool = True, at_start: bool = True
+    ) -> None:
+        self._table = table
+        self._skip = skip_special_tokens
+        self._strip = at_start and table.strip_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """The text that these tokens complete; may be empty."""
+        written = b"".join(self._table.write(token_ids, self._skip))
+        if self._strip and written:
+            self._strip = False
+            written = written.removeprefix(b" ")
+        return self._decoder.decode(written)
+
+    def flush(self) -> str:
+        """What was held, now that nothing follows: one U+FFFD for a cut character, or nothing."""
+        return self._decoder.decode(b"", final=True)
