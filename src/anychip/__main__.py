@@ -1,0 +1,58 @@
+"""`anychip COMMAND ...`: finds the command, imports it alone, and tells errors in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module, metadata
+
+from anychip.config import ConfigError
+from anychip.refusal import nearest
+
+COMMANDS: Mapping[str, str] = {
+    "serve": "serve a model over HTTP",
+    "generate": "answer prompts offline, without a server",
+    "chips": "list the installed chips, or why one is unavailable",
+    "coverage": "which implementation serves each operator of a model, and what is missing",
+    "demo": "fetch the demo model into the cache",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code: 0 done, 1 failed, 2 asked for something impossible."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"anychip {metadata.version('anychip')}")
+        return 0
+    try:
+        return _run(words[0], words[1:])
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        # A class of our own carries a text for users; any other is a bug and keeps its traceback.
+        if not type(error).__module__.startswith("anychip."):
+            raise
+        print(f"anychip: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def usage() -> str:
+    """The commands, one line each."""
+    lines = [f"  {name:10} {text}" for name, text in COMMANDS.items()]
+    head = "usage: anychip COMMAND [FLAG ...]\n\ncommands:"
+    tail = "\nanychip COMMAND --help lists the flags; anychip --version tells the version."
+    return "\n".join([head, *lines, tail])
+
+
+def _run(command: str, argv: Sequence[str]) -> int:
+    if command not in COMMANDS:
+        near = nearest(command, COMMANDS)
+        raise ConfigError(f"there is no command {command!r}; the nearest is {near!r}, see --help")
+    return int(import_module(f"anychip.cli.{command}").run(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""`anychip coverage`: which implementation serves each operator that a model needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anychip.cli.demo import with_demo_model
+from anychip.config import OFFLINE, FlagParser, parse, serve_parser
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from anychip.run.coverage import CoverageReport
+
+
+def add_arguments() -> FlagParser:
+    """The parser of this command."""
+    parser = serve_parser(
+        "anychip coverage",
+        "Tell for each operator of a model what serves it on a chip: native, composed, host or"
+        " missing. Exit code 1 where one is missing.",
+        OFFLINE,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the table; 1 where an operator is missing."""
+    config, namespace = parse(add_arguments(), argv)
+    config = with_demo_model(config)
+    from anychip.run.coverage import coverage
+
+    report = coverage(config)
+    if namespace.json:
+        text = msgspec.json.encode(msgspec.to_builtins(report, enc_hook=str))
+        print(msgspec.json.format(text, indent=2).decode())
+    else:
+        from rich.console import Console
+
+        Console().print(_table(report))
+    if report.missing:
+        names = ", ".join(str(name) for name in report.missing)
+        print(f"anychip: {report.backend} lacks {names} for {report.model}", file=sys.stderr)
+    return 1 if report.missing else 0
+
+
+def _table(report: CoverageReport) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("operator", "kind")
+    table.add_column("implementation", overflow="fold")
+    table.add_column("calls", justify="right")
+    table.add_column("why", overflow="fold")
+    table.title = f"{report.model} on {report.backend}"
+    for row in report.rows:
+        cells = (row.op, row.kind, row.implementation, str(row.calls), "; ".join(row.why))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table

@@ -1,0 +1,28 @@
+"""`anychip serve`: a model over HTTP until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anychip.cli.demo import with_demo_model
+from anychip.config import FlagParser, parse, serve_parser
+
+
+def add_arguments() -> FlagParser:
+    """The parser of this command."""
+    return serve_parser(
+        "anychip serve",
+        "Serve a model over HTTP. Each flag is also an environment variable (--page-size:"
+        " ANYCHIP_PAGE_SIZE) and a key of the --config file; flags win over the environment, the"
+        " environment over the file. Defaults are in [brackets]; (SGLang: ...) tells where SGLang"
+        " has another default or meaning.",
+    )
+
+
+def run(argv: Sequence[str]) -> int:
+    """Serve until told to stop; the server's exit code."""
+    config, _ = parse(add_arguments(), argv)
+    config = with_demo_model(config)
+    from anychip.server.run import serve
+
+    return serve(config)

@@ -1,0 +1,173 @@
+"""The frozen configuration of one server: argv > environment > YAML > default.
+
+Nothing else in the package reads argv or os.environ. `settings.py` declares what can be set: the
+same declaration gives the parser, the help line, the YAML key and the environment variable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from anychip.flags import ConfigError, FlagParser, Setting, add_flags, settings_of, value_of
+from anychip.refusal import refusal
+from anychip.settings import ServeConfig
+
+__all__ = [
+    "ConfigError",
+    "FlagParser",
+    "ServeConfig",
+    "own_values",
+    "parse",
+    "read_config",
+    "serve_parser",
+]
+
+ENV_PREFIX = "ANYCHIP_"
+
+# Kubernetes sets these for each Service whose name begins with "anychip"; nobody typed them.
+_SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
+
+OFFLINE = ("model", "chip", "memory", "schedule", "files and logging")
+"""Groups of settings that have a meaning without a server."""
+
+
+def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> ServeConfig:
+    """The configuration that flags, environment and YAML file ask for.
+
+    argv: without the program's name. environ: the process's own where None.
+    Raises ConfigError.
+    """
+    return parse(serve_parser("anychip serve"), argv, environ)[0]
+
+
+def serve_parser(
+    prog: str, description: str = "", groups: Collection[str] | None = None
+) -> FlagParser:
+    """A parser of every setting, or of those in some groups for a command that obeys no others."""
+    parser = FlagParser(prog, description)
+    add_flags(parser, ServeConfig, groups)
+    return parser
+
+
+def parse(
+    parser: FlagParser, argv: Sequence[str], environ: Mapping[str, str] | None = None
+) -> tuple[ServeConfig, argparse.Namespace]:
+    """The configuration, and the command's own arguments that were added to the parser.
+
+    Raises ConfigError.
+    """
+    environ = os.environ if environ is None else environ
+    namespace, rest = parser.parse_known_args(list(argv))
+    if rest:
+        raise ConfigError(_unknown_argument(parser, rest))
+    settings = tuple(settings_of(ServeConfig))
+    values = {"cache_dir": _default_cache(environ)}
+    typed, exported = _from_argv(settings, namespace), _from_environ(settings, environ)
+    file = typed.get("config_file") or exported.get("config_file")
+    from_file = _from_file(settings, str(file)) if file else {}
+    return ServeConfig(**(values | from_file | exported | typed)), namespace
+
+
+def _default_cache(environ: Mapping[str, str]) -> str:
+    """The folder of the XDG base directory specification, which ignores relative paths."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    return str(Path(base) / "anychip") if base.startswith("/") else "~/.cache/anychip"
+
+
+def _unknown_argument(parser: FlagParser, rest: Sequence[str]) -> str:
+    served = {name for setting in settings_of(ServeConfig) for name in setting.flag.names}
+    for word in rest:
+        name = word.partition("=")[0]
+        if name in served:
+            return f"{name} is a flag of `anychip serve`; {parser.prog} has no use for it"
+        if word.startswith("-"):
+            return refusal(name, parser.flag_names())
+    return f"{rest[0]!r} belongs to no flag (see {parser.prog} --help)"
+
+
+def _from_argv(settings: Sequence[Setting], namespace: argparse.Namespace) -> dict[str, Any]:
+    found = {}
+    for setting in settings:
+        raw = getattr(namespace, setting.field, None)
+        if raw is not None:
+            found[setting.field] = value_of(setting, raw, setting.flag.names[0])
+    return found
+
+
+def _from_environ(settings: Sequence[Setting], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Values of ANYCHIP_*; an empty one counts as not set, as compose files write it."""
+    found: dict[str, Any] = {}
+    by_key = _by_key(settings)
+    for setting in settings:
+        if setting.flag.env:
+            by_key[setting.flag.env.removeprefix(ENV_PREFIX).lower()] = setting
+    for name, raw in sorted(environ.items()):
+        if name.startswith(ENV_PREFIX) and raw and not _is_service_link(name, raw):
+            key = name.removeprefix(ENV_PREFIX).lower()
+            _put(found, by_key, key, raw, name)
+    return found
+
+
+def _is_service_link(name: str, raw: str) -> bool:
+    tail = name.removeprefix(ENV_PREFIX)
+    return raw.startswith("tcp://") or bool(_SERVICE_LINK.fullmatch(tail))
+
+
+def _from_file(settings: Sequence[Setting], path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    by_key = _by_key(settings)
+    for key, raw in _read_yaml(path).items():
+        where = f"{key} in {path}"
+        if not isinstance(key, str):
+            raise ConfigError(f"{where}: a key is a flag's name")
+        name = key.replace("-", "_")
+        if name == "config":
+            raise ConfigError(f"{where}: a file cannot name another; use --config once")
+        if raw is not None:
+            _put(found, by_key, name, raw, where)
+    return found
+
+
+def _read_yaml(path: str) -> dict[Any, Any]:
+    import yaml  # noqa: PLC0415 (only a server with a file needs it)
+
+    try:
+        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config: cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config: {path} is not YAML: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"--config: {path} must hold `flag: value` lines")
+    return document
+
+
+def _by_key(settings: Sequence[Setting]) -> dict[str, Setting]:
+    return {key: setting for setting in settings for key in setting.flag.keys}
+
+
+def _put(
+    found: dict[str, Any], by_key: Mapping[str, Setting], key: str, raw: object, where: str
+) -> None:
+    setting = by_key.get(key)
+    if setting is None:
+        ours = ["--" + name.replace("_", "-") for name in by_key]
+        raise ConfigError(f"{where}: {refusal('--' + key.replace('_', '-'), ours)}")
+    if setting.field in found:
+        raise ConfigError(f"{where}: {setting.flag.names[0]} is set twice, by another spelling too")
+    found[setting.field] = value_of(setting, raw, where)
+
+
+def own_values(struct: type, namespace: argparse.Namespace) -> dict[str, Any]:
+    """Checked values of a command's own flags, where given: the fields of `struct`.
+
+    Raises ConfigError.
+    """
+    return _from_argv(tuple(settings_of(struct)), namespace)

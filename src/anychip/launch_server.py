@@ -1,0 +1,10 @@
+"""`python -m anychip.launch_server ...`: the line that SGLang users type; the same as `serve`."""
+
+from __future__ import annotations
+
+import sys
+
+from anychip.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main(["serve", *sys.argv[1:]]))

@@ -1,0 +1,47 @@
+"""`anychip chips` over doubles of the discovery."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anychip.__main__ import main
+from anychip.cli import chips
+from anychip.contract.discovery import ChipListing
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    good = ChipListing(
+        "good", "dist-a", "1.2", True, vendor="V", contract=(0, 1), devices=("0: card [x]",)
+    )
+    bad = ChipListing("bad", "dist-b", "3", False, "ImportError: no libcard.so")
+    monkeypatch.setattr("anychip.contract.discovery.list_chips", lambda: [good, bad])
+    facts = {"good": {"page_sizes": [16]}, "bad": {"unavailable": "no libcard.so"}}
+    monkeypatch.setattr(chips, "capabilities_of", lambda chip: facts[chip.name])
+
+
+def test_table_has_every_chip_and_the_reason(listed, capsys):
+    assert main(["chips"]) == 0
+    out = capsys.readouterr().out
+    assert "good" in out and "0.1" in out and "card [x]" in out
+    assert "bad" in out and "ImportError" in out
+
+
+def test_verbose_adds_capabilities(listed, capsys):
+    assert main(["chips", "-v"]) == 0
+    out = capsys.readouterr().out
+    assert "page_sizes: [16]" in out and "unavailable: no libcard.so" in out
+
+
+def test_json(listed, capsys):
+    assert main(["chips", "--json", "-v"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["contract"] == [0, 1] and first["capabilities"] == {"page_sizes": [16]}
+    assert second["available"] is False and "libcard" in second["reason"]
+
+
+def test_unknown_flag(capsys):
+    assert main(["chips", "--all"]) == 2
+    assert "--all" in capsys.readouterr().err
