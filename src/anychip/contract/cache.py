@@ -1,0 +1,58 @@
+"""Cache memory: groups of layers whose keys and values share pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anychip.contract.dtype import DType
+from anychip.contract.tensor import Tensor
+
+NHD = "NHD"
+"""Layout [pages, page size, KV heads, head dim]: the one that compositions can read and write.
+A chip that declares another layout serves `kv_write`, `kv_copy_pages` and `paged_attention`
+natively, since writer and reader bind jointly to it."""
+
+
+@dataclass(frozen=True)
+class CacheGroup:
+    """Full-attention layers that share one page table. Other kinds join in later versions."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: DType
+    page_size: int
+    layout: str = NHD
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page over all layers, keys and values."""
+        return 2 * self.layers * self.layer_page_bytes
+
+    @property
+    def layer_page_bytes(self) -> int:
+        """Bytes of one page's keys (or values) in one layer."""
+        return self.page_size * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """One layer's cache before it has memory."""
+
+    group: CacheGroup
+    pages: int
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """[pages, page size, KV heads, head dim], the logical order whatever the layout."""
+        g = self.group
+        return (self.pages, g.page_size, g.kv_heads, g.head_dim)
+
+
+@dataclass(frozen=True, eq=False)
+class CacheView:
+    """One layer's keys and values. Slot s is offset s % page size of page s // page size."""
+
+    spec: CacheSpec
+    k: Tensor
+    v: Tensor

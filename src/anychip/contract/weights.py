@@ -1,0 +1,94 @@
+"""Weights: the chip packs each one once at load into a layout of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from anychip.contract.dtype import DType
+from anychip.contract.layer import Layer, required
+from anychip.contract.tensor import Shape, Tensor
+
+PLAIN_FORMATS = tuple(d.value for d in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16))
+
+BLOCK_FORMATS = {"q8_0": (32, 34), "q4_0": (32, 18), "q4_1": (32, 20)}
+"""Quantized formats -> (elements, bytes) a block along K, as ggml defines them:
+q8_0: fp16 scale d, 32 int8 q; x = d*q. q4_0: fp16 d, 16 bytes of nibbles; x = d*(q-8).
+q4_1: fp16 d, fp16 m, 16 bytes; x = d*q + m. Low nibbles are elements 0..15, high 16..31."""
+
+
+def format_bytes(format: str, shape: Shape) -> int:
+    """Bytes of a weight of this format and shape (N, K), as a checkpoint holds it."""
+    size = math.prod(shape)
+    if format in BLOCK_FORMATS:
+        elements, nbytes = BLOCK_FORMATS[format]
+        return size // elements * nbytes
+    return size * DType(format).itemsize
+
+
+class WeightUse(str, Enum):
+    """What an operator does with a weight; a tied weight has more than one use."""
+
+    LINEAR = "linear"  # y = x @ w.T, N x K
+    EMBEDDING = "embedding"  # rows are looked up
+    LM_HEAD = "lm_head"  # y = x @ w.T in float32
+
+
+@dataclass(frozen=True)
+class HostWeight:
+    """A weight, or some of its rows, as the checkpoint holds it.
+
+    format: a plain dtype or a block format. shape: (N, K). data: raw bytes, row-major.
+    """
+
+    format: str
+    shape: Shape
+    data: memoryview
+
+
+@dataclass(frozen=True)
+class WeightSpec:
+    """What is known of a packed weight before it is loaded. nbytes: device bytes when packed.
+
+    dense: whether it lies as a plain row-major tensor that primitives can read.
+    """
+
+    format: str
+    shape: Shape
+    nbytes: int
+    dense: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A packed weight: `tensors` is the chip's business; `dense` is set where spec.dense is."""
+
+    spec: WeightSpec
+    tensors: tuple[Tensor, ...]
+    dense: Tensor | None = None
+
+
+class Weights(Layer, contract=True):
+    """Packs weights. Parts of one weight are stacked along N (query, key and value, say).
+
+    The core only passes formats listed in `Capabilities.weight_formats`; what a checkpoint has
+    beyond them the core converts first, and says so in the start-up log.
+    """
+
+    @required
+    def plan(
+        self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
+    ) -> WeightSpec:
+        """What `prepare` would make of parts with these formats and shapes; allocates nothing."""
+        raise NotImplementedError
+
+    @required
+    def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:
+        """Pack and copy to the device. Raises ChipError (out of memory)."""
+        raise NotImplementedError
+
+    @required
+    def release(self, weight: Weight) -> None:
+        """Free what `prepare` allocated."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""The operator catalogue at work: oracle, recipes, tracing, binding, execution, checking."""

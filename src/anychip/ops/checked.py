@@ -1,0 +1,151 @@
+"""The check interpreter: a bound program, call by call, each compared with the oracle.
+
+Inputs are copied out before a call and outputs are poisoned; the oracle starts from the chip's
+own inputs, so an error is found where it is made. Slow: every operand crosses to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anychip import hostops
+from anychip.contract.cache import CacheView
+from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.dtype import DType
+from anychip.contract.memory import Memory
+from anychip.contract.operators import Call, Value
+from anychip.contract.signature import Tier
+from anychip.contract.tensor import Buffer, IndexPair, Tensor
+from anychip.contract.weights import Weight
+from anychip.hostops.views import Array
+from anychip.ops.bind import BoundCall, BoundProgram
+from anychip.ops.check import Verdict, compare
+from anychip.ops.oracle import CacheArrays
+
+DenseWeight = Callable[[Weight], Array]
+"""A weight's values as float [N, K], read from the checkpoint: a packed one has no plain tensor."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first call that differs. index: which call of the program."""
+
+    index: int
+    op: str
+    implementation: str
+    verdict: Verdict
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether unrolling it may tell more."""
+        return CATALOGUE[self.op].tier is Tier.FUSED
+
+    def __str__(self) -> str:
+        return f"call {self.index}, {self.implementation}: {self.verdict.text}"
+
+
+class CheckedRun:
+    """Runs programs on a chip whose memory is `memory`, checking every call."""
+
+    def __init__(self, memory: Memory, dense: DenseWeight) -> None:
+        self._memory, self._dense = memory, dense
+        self.checked = 0
+
+    def run(self, program: BoundProgram) -> Divergence | None:
+        """Run all calls; the first divergence, or None. The program's results are as ever."""
+        found: Divergence | None = None
+        for index, bound in enumerate(program.calls):
+            verdict = self._check(bound)
+            if not verdict.ok and found is None:
+                found = Divergence(index, bound.call.spec.op, bound.implementation.id, verdict)
+        return found
+
+    def _check(self, bound: BoundCall) -> Verdict:
+        call = bound.call
+        touched = _touched_pages(call, self._read)
+        inputs = {name: self._host(v, touched) for name, v in call.inputs.items()}
+        inputs = _renumbered(call, inputs, touched)
+        for tensor in call.outputs.values():
+            self._poison(tensor)
+        bound.launch()
+        self.checked += 1
+        outputs: dict[str, Any] = {n: self._read(t) for n, t in call.outputs.items()}
+        for name in CATALOGUE[call.spec.op].writes:
+            outputs[name] = self._host(call.inputs[name], touched)
+        return compare(call.spec.op, inputs, call.attrs, outputs, _result_dtype(call))
+
+    def _host(self, value: Value | None, touched: list[int]) -> Any:
+        if isinstance(value, CacheView):
+            return CacheArrays(*(self._pages(half, touched) for half in (value.k, value.v)))
+        if isinstance(value, Weight):
+            return self._dense(value)
+        if isinstance(value, IndexPair):
+            return self._read(value.device)
+        return None if value is None else self._read(value)
+
+    def _pages(self, half: Tensor, pages: list[int]) -> Array:
+        views = [half.view(half.shape[1:], offset=page * half.strides[0]) for page in pages]
+        return np.stack([self._read(view) for view in views])
+
+    def _read(self, tensor: Tensor) -> Array:
+        """A copy of a tensor, its gaps left out."""
+        raw = np.zeros(tensor.extent_bytes, np.uint8)
+        if raw.size:
+            self._memory.copy_out(_window(tensor), raw.data)
+        twin = Tensor(tensor.shape, tensor.dtype, tensor.strides, buffer=Buffer(raw, raw.nbytes))
+        return np.array(hostops.array_view(raw, twin))
+
+    def _poison(self, tensor: Tensor) -> None:
+        if tensor.size:
+            self._memory.copy_in(_window(tensor), np.full(tensor.extent_bytes, 0xFF, np.uint8).data)
+
+
+def _window(tensor: Tensor) -> Tensor:
+    shape = (tensor.extent_bytes,)
+    return Tensor(shape, DType.UINT8, buffer=tensor.buffer, offset=tensor.offset)
+
+
+def _touched_pages(call: Call, read: Callable[[Tensor], Array]) -> list[int]:
+    """Pages that a call may read or write, and one neighbour that it must leave alone."""
+    cache = call.inputs.get("cache")
+    if not isinstance(cache, CacheView):
+        return []
+    pages: set[int] = set()
+    for name in ("page_table", "sources", "targets", "slots"):
+        index = call.inputs.get(name)
+        if isinstance(index, IndexPair):
+            values = read(index.device).reshape(-1)
+            divisor = cache.spec.group.page_size if name == "slots" else 1
+            pages.update((values[values >= 0] // divisor).tolist())
+    neighbour = next((p for p in range(cache.spec.pages) if p not in pages), None)
+    return sorted(pages) + ([] if neighbour is None else [neighbour])
+
+
+def _renumbered(call: Call, inputs: dict[str, Any], touched: list[int]) -> dict[str, Any]:
+    """The same call over the touched pages alone."""
+    if not touched:
+        return inputs
+    place = {page: i for i, page in enumerate(touched)}
+    renumber = np.vectorize(lambda page: place.get(int(page), -1), otypes=[np.int32])
+    size = inputs["cache"].page_size
+    changed = dict(inputs)
+    for name in ("page_table", "sources", "targets"):
+        if inputs.get(name) is not None and inputs[name].size:
+            changed[name] = renumber(inputs[name])
+    slots = inputs.get("slots")
+    if slots is not None and slots.size:
+        changed["slots"] = np.where(slots < 0, -1, renumber(slots // size) * size + slots % size)
+    return changed
+
+
+def _result_dtype(call: Call) -> DType:
+    """The dtype that float results are held in: an output's, otherwise the cache's."""
+    for tensor in call.outputs.values():
+        if tensor.dtype.is_float:
+            return tensor.dtype
+    cache = call.inputs.get("cache")
+    return cache.spec.group.dtype if isinstance(cache, CacheView) else DType.FLOAT32

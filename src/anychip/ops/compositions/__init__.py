@@ -1,0 +1,36 @@
+"""Recipes: every operator that is no primitive, from primitives or from lower rungs.
+
+With them a chip that brings primitives alone runs every model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anychip.ops.compositions import attention, blocks, network, sampling
+
+Recipe = Callable[..., Any]
+"""recipe(ops, inputs and attributes by name) -> Value, tuple of them in output order, or None.
+Absent inputs are passed as None, attributes with their defaults filled in."""
+
+COMPOSITIONS: dict[str, Recipe] = {
+    "embedding": network.embedding,
+    "rms_norm": network.rms_norm,
+    "add_rms_norm": network.add_rms_norm,
+    "rotary_embedding": network.rotary_embedding,
+    "linear": network.linear,
+    "lm_head": network.lm_head,
+    "silu_and_mul": network.silu_and_mul,
+    "gelu_tanh_and_mul": network.gelu_tanh_and_mul,
+    "softcap": network.softcap,
+    "kv_write": attention.kv_write,
+    "kv_copy_pages": attention.kv_copy_pages,
+    "paged_attention": attention.paged_attention,
+    "attention_block": blocks.attention_block,
+    "mlp_block": blocks.mlp_block,
+    "softmax": sampling.softmax,
+    "log_softmax": sampling.log_softmax,
+    "greedy": sampling.greedy,
+    "sample": sampling.sample,
+}

@@ -1,0 +1,70 @@
+"""What the oracle reads and gives: host arrays, in float64 wherever a value is a float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from anychip.contract.dtype import DType
+
+Array = npt.NDArray[Any]
+
+NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
+    DType.FLOAT32: np.dtype(np.float32),
+    DType.FLOAT16: np.dtype(np.float16),
+    DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    DType.INT32: np.dtype(np.int32),
+    DType.INT8: np.dtype(np.int8),
+    DType.UINT8: np.dtype(np.uint8),
+    DType.BOOL: np.dtype(np.bool_),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CacheArrays:
+    """One layer's cache on the host: k and v, [pages, page size, KV heads, head dim] each."""
+
+    k: Array
+    v: Array
+
+    @property
+    def page_size(self) -> int:
+        """Slots of a page."""
+        return int(self.k.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """outputs: in the signature's order, floats as unrounded float64, integers and bools exact.
+
+    written: inputs that the operator changed, as they are afterwards, in their own dtype.
+    """
+
+    outputs: tuple[Array, ...]
+    written: Mapping[str, Array | CacheArrays] = field(default_factory=dict)
+
+
+Inputs = Mapping[str, Any]
+"""Argument name -> array, CacheArrays for a cache, None where an optional one is absent."""
+Attrs = Mapping[str, Any]
+Oracle = Callable[[Inputs, Attrs], Result]
+
+
+def is_float(array: Array) -> bool:
+    """Whether the elements are floating point, bfloat16 included."""
+    return array.dtype.kind == "f" or array.dtype == NUMPY_DTYPES[DType.BFLOAT16]
+
+
+def wide(array: Array) -> Array:
+    """Floats as float64; integers and bools as they are."""
+    return array.astype(np.float64) if is_float(array) else array
+
+
+def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Float64 values that `dtype` can hold, nearest even."""
+    return array.astype(dtype).astype(np.float64)

@@ -1,0 +1,1 @@
+"""A plan's way onto the device: index arrays, programs, sampling; weights and cache memory."""

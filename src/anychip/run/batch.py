@@ -1,0 +1,128 @@
+"""A plan as index arrays: one staging array on the host, one copy to the device a step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from anychip.contract.dtype import DType
+from anychip.contract.memory import Memory
+from anychip.contract.tensor import IndexPair, Shape, Tensor
+from anychip.plan import Row, StepPlan
+from anychip.run.sizes import Sizes
+from anychip.run.tables import PageTables
+
+ALIGNMENT = 16  # words of 4 bytes: every array starts at a multiple of 64 bytes
+
+
+@dataclass(frozen=True)
+class Section:
+    """One array within the staging words."""
+
+    start: int
+    shape: Shape
+    dtype: DType
+
+    @property
+    def end(self) -> int:
+        """Word behind the last one."""
+        return self.start + math.prod(self.shape)
+
+
+def index_shapes(sizes: Sizes) -> dict[str, Shape]:
+    """Index arrays of a step and their shapes; see `model/network.py`."""
+    t, b, r = (sizes.tokens,), (sizes.rows,), (sizes.samples,)
+    return {
+        "tokens": t,
+        "positions": t,
+        "slots": t,
+        "token_rows": t,
+        "page_table": (sizes.rows, sizes.pages),
+        "cu_q": (sizes.rows + 1,),
+        "kv_lens": b,
+        "last": r,
+        "top_k": r,
+    }
+
+
+FLOAT_INPUTS = ("temperature", "top_p", "min_p", "noise")
+"""float32 arrays [R] that the sampler reads."""
+
+
+def sections(sizes: Sizes) -> dict[str, Section]:
+    """Where each array of a step lies in the staging words."""
+    found: dict[str, Section] = {}
+    start = 0
+    shapes = [(n, s, DType.INT32) for n, s in index_shapes(sizes).items()]
+    shapes += [(n, (sizes.samples,), DType.FLOAT32) for n in FLOAT_INPUTS]
+    for name, shape, dtype in shapes:
+        found[name] = Section(start, shape, dtype)
+        start = -(-found[name].end // ALIGNMENT) * ALIGNMENT
+    return found
+
+
+def staging_words(sizes: Sizes) -> int:
+    """Words that a step of these sizes stages."""
+    return max(section.end for section in sections(sizes).values())
+
+
+class Staging:
+    """Host words and device words of the largest step; each step fills a front part of both."""
+
+    def __init__(self, memory: Memory, largest: Sizes, tables: PageTables, page_size: int) -> None:
+        words = staging_words(largest)
+        self._memory, self._tables, self._page_size = memory, tables, page_size
+        self._words: npt.NDArray[np.int32] = np.zeros(words, np.int32)
+        self.buffer = memory.allocate(4 * words)
+
+    def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
+        """Index pairs over the staging words."""
+        layout = sections(sizes)
+        names = index_shapes(sizes)
+        return {n: IndexPair(self._host(layout[n]), self._device(layout[n])) for n in names}
+
+    def inputs(self, sizes: Sizes) -> dict[str, Tensor]:
+        """The sampler's float arrays on the device."""
+        layout = sections(sizes)
+        return {n: self._device(layout[n]) for n in FLOAT_INPUTS}
+
+    def fill(self, plan: StepPlan, sizes: Sizes) -> None:
+        """Write a plan's arrays and queue their copy to the device."""
+        arrays = {n: self._words[s.start : s.end] for n, s in sections(sizes).items()}
+        self._fill_tokens(plan.rows, sizes, arrays)
+        sampling = [row for row in plan.rows if row.sample]
+        arrays["top_k"][:] = [row.top_k for row in sampling]
+        for name in FLOAT_INPUTS:
+            arrays[name].view(np.float32)[:] = [getattr(row, name) for row in sampling]
+        words = staging_words(sizes)
+        whole = Tensor((words,), DType.INT32, buffer=self.buffer)
+        self._memory.copy_in(whole, self._words[:words].data)
+
+    def _fill_tokens(
+        self, rows: tuple[Row, ...], sizes: Sizes, arrays: dict[str, npt.NDArray[np.int32]]
+    ) -> None:
+        lengths = np.array([len(row.tokens) for row in rows], np.int32)
+        starts = np.array([row.start for row in rows], np.int32)
+        tables = self._tables.pages[[row.slot for row in rows], : sizes.pages]
+        ends = np.cumsum(lengths, dtype=np.int32)
+        token_rows = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
+        positions = np.arange(sizes.tokens, dtype=np.int32) + (starts - ends + lengths)[token_rows]
+        page, offset = np.divmod(positions, self._page_size)
+        arrays["tokens"][:] = [token for row in rows for token in row.tokens]
+        arrays["positions"][:] = positions
+        arrays["slots"][:] = tables[token_rows, page] * self._page_size + offset
+        arrays["token_rows"][:] = token_rows
+        arrays["page_table"][:] = tables.reshape(-1)
+        arrays["cu_q"][0] = 0
+        arrays["cu_q"][1:] = ends
+        arrays["kv_lens"][:] = starts + lengths
+        arrays["last"][:] = ends[[row.sample for row in rows]] - 1
+
+    def _host(self, section: Section) -> memoryview:
+        return self._words[section.start : section.end].data
+
+    def _device(self, section: Section) -> Tensor:
+        return Tensor(section.shape, section.dtype, buffer=self.buffer, offset=4 * section.start)

@@ -1,0 +1,149 @@
+"""How the device's memory is shared out, computed before any weight is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anychip.contract.memory import MemoryInfo
+from anychip.ops.arena import plan_arena
+from anychip.plan import CacheLimits
+from anychip.run.batch import staging_words
+from anychip.run.model_plan import Decide, ModelPlan, trace_step
+from anychip.run.sizes import Sizes
+
+HEADROOM = 0.15
+"""Share of the memory kept free unless --mem-fraction-static says otherwise: near capacity,
+host-backed memory pages and devices slow down."""
+
+UNIFIED_SHARE = 0.5
+"""Where host and device share memory, the cache takes at most this part of what is free unless
+the user asks for more: others live there too."""
+
+
+class NotEnoughMemory(ValueError):
+    """The model does not fit; the message has all the numbers."""
+
+
+@dataclass(frozen=True)
+class MemoryWishes:
+    """The user's wishes; None leaves it to the plan."""
+
+    fraction: float | None = None
+    max_total_tokens: int | None = None
+    context_asked: bool = False
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """Largest step: rows at once and tokens at once."""
+
+    max_running: int
+    step_tokens: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes by use. pages: usable ones; the sink page is paid for besides."""
+
+    info: MemoryInfo
+    weights: int
+    workspace: int
+    page_bytes: int
+    pages: int
+    headroom: int
+    longest: int  # tokens of the longest sequence that fits
+
+    def table(self) -> dict[str, int]:
+        """Bytes by use, in the order in which they are told."""
+        return {
+            "total": self.info.total,
+            "used before": self.info.used,
+            "weights": self.weights,
+            "workspace": self.workspace,
+            "cache pages": (self.pages + 1) * self.page_bytes,
+            "headroom": self.headroom,
+        }
+
+
+def largest_sizes(plan: ModelPlan, limits: StepLimits) -> tuple[Sizes, ...]:
+    """Corner cases that bound every step: full prefill and full decode, greedy and not."""
+    rows, tokens, most = limits.max_running, limits.step_tokens, plan.most_pages
+    full = max(rows, tokens)
+    return tuple(
+        Sizes(t, b, b, most, greedy)
+        for t, b in ((full, 1), (full, rows), (rows, rows))
+        for greedy in (True, False)
+    )
+
+
+def workspace_bytes(plan: ModelPlan, limits: StepLimits, decide: Decide) -> tuple[int, int]:
+    """Scratch of the largest program, and staging of the largest step."""
+    corners = largest_sizes(plan, limits)
+    arena = max(plan_arena(trace_step(plan, s, 2, decide)).nbytes for s in corners)
+    return arena, 4 * max(staging_words(s) for s in corners)
+
+
+def plan_memory(
+    plan: ModelPlan,
+    info: MemoryInfo,
+    workspace: int,
+    limits: StepLimits,
+    wishes: MemoryWishes,
+    *,
+    unified: bool,
+) -> MemoryPlan:
+    """Share out the memory. Raises NotEnoughMemory when one sequence of the context asked for,
+    or no useful one at all, would fit."""
+    fraction = wishes.fraction or 1 - HEADROOM
+    page_bytes = plan.group.page_bytes
+    spare = int(info.total * fraction) - info.used
+    spare = min(spare, info.free) - plan.weight_bytes - workspace
+    budget = int(spare * UNIFIED_SHARE) if unified and wishes.fraction is None else spare
+    pages = max(budget // page_bytes - 1, 0)
+    wanted = limits.max_running * plan.most_pages
+    if wishes.max_total_tokens is not None:
+        wanted = min(wanted, -(-wishes.max_total_tokens // plan.group.page_size))
+    pages = min(pages, wanted)
+    longest = min(plan.context_length, pages * plan.group.page_size)
+    found = MemoryPlan(
+        info,
+        plan.weight_bytes,
+        workspace,
+        page_bytes,
+        pages,
+        info.total - int(info.total * fraction),
+        longest,
+    )
+    _check(plan, found, wishes)
+    return found
+
+
+def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes) -> None:
+    least = plan.context_length if wishes.context_asked else min(plan.context_length, 32)
+    if found.longest >= least:
+        return
+    need = -(-least // plan.group.page_size) * found.page_bytes
+    numbers = ", ".join(f"{name} {_mib(n)}" for name, n in found.table().items())
+    raise NotEnoughMemory(
+        f"not enough memory for one sequence of {least} tokens: its cache needs {_mib(need)}, "
+        f"room is left for {found.longest} tokens ({numbers}). Lower --context-length, or raise "
+        "--mem-fraction-static or --max-total-tokens"
+    )
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.0f} MiB"
+
+
+def cache_limits(
+    plan: ModelPlan, memory: MemoryPlan, limits: StepLimits, chunk: int
+) -> CacheLimits:
+    """What the scheduler may hand out."""
+    return CacheLimits(
+        pages=memory.pages,
+        page_size=plan.group.page_size,
+        context_length=memory.longest,
+        max_running=limits.max_running,
+        step_tokens=limits.step_tokens,
+        chunk=chunk,
+    )

@@ -1,0 +1,183 @@
+"""What will be loaded and computed, known from headers alone: before any weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anychip.contract.cache import CacheGroup, CacheSpec
+from anychip.contract.dtype import DType
+from anychip.contract.operators import CallSpec
+from anychip.contract.registration import Capabilities, Chip
+from anychip.contract.weights import WeightSpec
+from anychip.model.checkpoint import Checkpoint
+from anychip.model.config import ModelConfig
+from anychip.model.names import WeightSource
+from anychip.model.network import BatchRefs, Network, NetworkInputs
+from anychip.model.networks import NETWORKS
+from anychip.ops.decide import Decision
+from anychip.ops.trace import Ops, Program
+from anychip.ops.value import CacheRef, Value, WeightRef, given
+from anychip.run.batch import FLOAT_INPUTS, index_shapes
+from anychip.run.sizes import Sizes
+
+Decide = Callable[[CallSpec], Decision]
+
+
+class ModelPlanError(ValueError):
+    """The model cannot be computed on this chip as asked; the message names what to change."""
+
+
+@dataclass(frozen=True)
+class WeightPlan:
+    """One weight: where it comes from, what it is converted to first (None: nothing), its spec."""
+
+    source: WeightSource
+    converted: str | None
+    spec: WeightSpec
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A model on a chip. group: the cache's layout; its dtype and page size are decided here."""
+
+    config: ModelConfig
+    network: Network
+    dtype: DType
+    group: CacheGroup
+    weights: tuple[WeightPlan, ...]
+    vectors: tuple[WeightSource, ...]
+    context_length: int
+
+    @property
+    def weight_bytes(self) -> int:
+        """Device bytes of all weights, vectors and the rotation table."""
+        packed = sum(w.spec.nbytes for w in self.weights)
+        return packed + sum(4 * n for n in (*map(_length, self.vectors), self.table_size))
+
+    @property
+    def table_size(self) -> int:
+        """Elements of the cosine and sine table."""
+        return self.context_length * self.config.rope.rotary_dim
+
+    @property
+    def most_pages(self) -> int:
+        """Pages of the longest sequence."""
+        return -(-self.context_length // self.group.page_size)
+
+
+def _length(source: WeightSource) -> int:
+    return sum(shape[0] for shape in source.shapes)
+
+
+@dataclass(frozen=True)
+class ModelWishes:
+    """What the user asked for; "auto" and None leave it to the chip and the model."""
+
+    dtype: str = "auto"
+    cache_dtype: str = "auto"
+    page_size: int | None = None
+    context_length: int | None = None
+
+
+def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> ModelPlan:
+    """Decide dtypes, page size, context length and weight formats. Raises ModelPlanError."""
+    config, facts = checkpoint.config, chip.capabilities()
+    dtype = _pick(wishes.dtype, facts.activation_dtypes, "--dtype", chip.name)
+    cache_wish = wishes.cache_dtype
+    if cache_wish == "auto" and dtype in facts.cache_dtypes:
+        cache_wish = dtype.value
+    group = CacheGroup(
+        layers=config.layers,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        dtype=_pick(cache_wish, facts.cache_dtypes, "--kv-cache-dtype", chip.name),
+        page_size=_page_size(wishes.page_size, facts, chip.name),
+        layout=facts.cache_layout,
+    )
+    matrices = [s for s in checkpoint.sources if s.uses is not None]
+    return ModelPlan(
+        config=config,
+        network=NETWORKS[config.architecture],
+        dtype=dtype,
+        group=group,
+        weights=tuple(_plan_weight(checkpoint, chip, s, dtype) for s in matrices),
+        vectors=tuple(s for s in checkpoint.sources if s.uses is None),
+        context_length=_context(wishes.context_length, config),
+    )
+
+
+def _pick(wish: str, offers: tuple[DType, ...], flag: str, chip: str) -> DType:
+    if wish == "auto":
+        return offers[0]
+    if wish not in {d.value for d in offers}:
+        there = ", ".join(d.value for d in offers)
+        raise ModelPlanError(
+            f"{flag} {wish}: chip '{chip}' computes in {there}; choose one of them"
+        )
+    return DType(wish)
+
+
+def _page_size(wish: int | None, facts: Capabilities, chip: str) -> int:
+    if wish is None:
+        return facts.page_sizes[0]
+    if wish not in facts.page_sizes:
+        there = ", ".join(map(str, sorted(facts.page_sizes)))
+        raise ModelPlanError(f"--page-size {wish}: chip '{chip}' has page sizes {there}")
+    return wish
+
+
+def _context(wish: int | None, config: ModelConfig) -> int:
+    if wish is not None and wish > config.context_length:
+        raise ModelPlanError(
+            f"--context-length {wish}: the model was made for {config.context_length} positions; "
+            "ask for at most that"
+        )
+    return wish or config.context_length
+
+
+def _plan_weight(
+    checkpoint: Checkpoint, chip: Chip, source: WeightSource, dtype: DType
+) -> WeightPlan:
+    formats, shapes = zip(*map(checkpoint.describe, source.parts), strict=True)
+    takes = chip.capabilities().weight_formats
+    converted = None
+    if len(set(formats)) > 1 or formats[0] not in takes:
+        converted = dtype.value
+        formats = (converted,) * len(formats)
+    spec = chip.weights.plan(formats, shapes, source.uses or frozenset())
+    return WeightPlan(source, converted, spec)
+
+
+def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
+    """What the network is traced with. pages: of the whole cache, the sink included."""
+    index = {n: given("index", n, s, DType.INT32) for n, s in index_shapes(sizes).items()}
+    weights: dict[str, WeightRef | Value] = {
+        w.source.name: WeightRef(w.source.name, w.spec) for w in plan.weights
+    }
+    for source in plan.vectors:
+        weights[source.name] = given("constant", source.name, (_length(source),), DType.FLOAT32)
+    table = (plan.context_length, plan.config.rope.rotary_dim)
+    weights["cos_sin"] = given("constant", "cos_sin", table, DType.FLOAT32)
+    caches = tuple(CacheRef(i, CacheSpec(plan.group, pages)) for i in range(plan.group.layers))
+    del index["top_k"]
+    return NetworkInputs(plan.config, plan.dtype, BatchRefs(**index), weights, caches)
+
+
+def trace_step(plan: ModelPlan, sizes: Sizes, pages: int, decide: Decide) -> Program:
+    """One step as a program; results: logits [R, V] float32 and tokens [R] int32."""
+    ops = Ops(decide)
+    logits = plan.network(ops, symbols(plan, sizes, pages))
+    ops.program.results["logits"] = logits
+    ops.program.results["tokens"] = _choose(ops, logits, sizes)
+    return ops.program
+
+
+def _choose(ops: Ops, logits: Value, sizes: Sizes) -> Value:
+    if sizes.greedy:
+        tokens: Value = ops.greedy(logits)
+        return tokens
+    rows = (sizes.samples,)
+    floats = {n: given("input", n, rows, DType.FLOAT32) for n in FLOAT_INPUTS}
+    drawn: Value = ops.sample(logits, top_k=given("index", "top_k", rows, DType.INT32), **floats)
+    return drawn

@@ -1,0 +1,115 @@
+"""From a configuration to a model plan, its operators and its memory: what every start does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anychip.config import ServeConfig
+from anychip.contract.discovery import load_chip, open_chip
+from anychip.contract.operators import OperatorTable
+from anychip.contract.registration import Chip
+from anychip.model.checkpoint import Checkpoint, open_checkpoint
+from anychip.model.demo import demo_model_path
+from anychip.ops.decide import Decider
+from anychip.ops.host import host_table
+from anychip.ops.record import Recorder
+from anychip.run.memory_plan import StepLimits, largest_sizes
+from anychip.run.model_plan import ModelPlan, ModelPlanError, ModelWishes, plan_model, trace_step
+
+DEFAULT_RUNNING = 64
+
+
+@dataclass
+class Opened:
+    """A chip, a checkpoint and what was decided about them; nothing is loaded yet."""
+
+    chip: Chip
+    checkpoint: Checkpoint
+    plan: ModelPlan
+    decider: Decider
+    limits: StepLimits
+    chunk: int
+
+    def record(self) -> Recorder:
+        """Who serves each operator of the largest prefill and decode, greedy and sampled."""
+        recorder = Recorder(self.decider)
+        for sizes in largest_sizes(self.plan, self.limits):
+            trace_step(self.plan, sizes, 2, recorder)
+        return recorder
+
+    def close(self) -> None:
+        """Give back the chip and the files."""
+        self.checkpoint.close()
+        self.chip.close()
+
+
+def model_path(config: ServeConfig) -> Path:
+    """The model asked for, or the demo model, fetched once. Raises DemoError."""
+    if config.model_path is not None:
+        return Path(config.model_path).expanduser()
+    return demo_model_path(config.cache_path)
+
+
+def chip_options(config: ServeConfig) -> dict[str, str]:
+    """The user's options; a chip that declares `build_dir` gets the configured one."""
+    options = dict(config.chip_option)
+    declared = {o.name for o in load_chip(config.backend).options}
+    if "build_dir" in declared and "build_dir" not in options:
+        options["build_dir"] = str(config.build_path)
+    return options
+
+
+def open_run(config: ServeConfig) -> Opened:
+    """Open the checkpoint, then the chip; decide everything. On failure nothing stays open.
+
+    Raises CheckpointError, ContractError, ChipError, ModelPlanError, UnknownImplementation.
+    """
+    path = model_path(config)
+    _check_load_format(config.load_format, path)
+    checkpoint = open_checkpoint(path)
+    try:
+        chip = open_chip(config.backend, config.device_index, chip_options(config))
+    except BaseException:
+        checkpoint.close()
+        raise
+    try:
+        return _decide(config, checkpoint, chip)
+    except BaseException:
+        checkpoint.close()
+        chip.close()
+        raise
+
+
+def _check_load_format(wish: str, path: Path) -> None:
+    found = "safetensors" if path.is_dir() else "gguf"
+    if path.exists() and wish not in ("auto", found):
+        raise ModelPlanError(
+            f"--load-format {wish}: {path} is {found}; leave the flag out, or pass another path"
+        )
+
+
+def _decide(config: ServeConfig, checkpoint: Checkpoint, chip: Chip) -> Opened:
+    wishes = ModelWishes(
+        config.dtype, config.kv_cache_dtype, config.page_size, config.context_length
+    )
+    plan = plan_model(checkpoint, chip, wishes)
+    host = host_table() if config.allow_host_ops else OperatorTable()
+    decider = Decider(chip.operators, config.op, host)
+    limits, chunk = step_limits(config, plan, chip)
+    return Opened(chip, checkpoint, plan, decider, limits, chunk)
+
+
+def step_limits(config: ServeConfig, plan: ModelPlan, chip: Chip) -> tuple[StepLimits, int]:
+    """Rows and tokens of the largest step, and the largest chunk of one prompt."""
+    facts = chip.capabilities()
+    running = config.max_running_requests or DEFAULT_RUNNING
+    running = min(running, facts.max_rows or running)
+    asked = config.chunked_prefill_size
+    if asked == -1:
+        whole = max(
+            plan.context_length, min(config.max_prefill_tokens, facts.max_tokens or 1 << 30)
+        )
+        return StepLimits(running, max(whole, running)), plan.context_length
+    chunk = min(asked or facts.step_tokens, facts.max_tokens or 1 << 30)
+    return StepLimits(running, max(chunk, running)), chunk

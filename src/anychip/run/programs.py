@@ -1,0 +1,60 @@
+"""Bound programs by size, kept for the next step of the same sizes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anychip.contract.operators import Launch
+from anychip.contract.registration import Chip
+from anychip.contract.tensor import Tensor
+from anychip.ops.bind import BoundProgram, Operands, bind
+from anychip.run.model_plan import Decide, ModelPlan, trace_step
+from anychip.run.sizes import Sizes
+
+KEPT = 256
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """One step ready to run: its launches (one where the chip captures), tokens and logits."""
+
+    launches: tuple[Launch, ...]
+    tokens: Tensor
+    logits: Tensor
+    bound: BoundProgram
+
+    def run(self) -> None:
+        """Queue the step."""
+        for launch in self.launches:
+            launch()
+
+
+class Programs:
+    """Traces and binds on first use; the least recently used are forgotten beyond KEPT."""
+
+    def __init__(
+        self, plan: ModelPlan, chip: Chip, decide: Decide, operands: Callable[[Sizes], Operands]
+    ) -> None:
+        self._plan, self._chip, self._decide, self._operands = plan, chip, decide, operands
+        self._kept: OrderedDict[Sizes, StepProgram] = OrderedDict()
+
+    def get(self, sizes: Sizes) -> StepProgram:
+        """The program of these sizes."""
+        program = self._kept.get(sizes)
+        if program is None:
+            program = self._kept[sizes] = self._make(sizes)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(sizes)
+        return program
+
+    def _make(self, sizes: Sizes) -> StepProgram:
+        operands = self._operands(sizes)
+        traced = trace_step(self._plan, sizes, operands.caches[0].spec.pages, self._decide)
+        bound = bind(traced, operands, self._chip.memory)
+        launches = bound.launches
+        if self._chip.capture is not None:
+            launches = (self._chip.capture.capture(launches),)
+        return StepProgram(launches, bound.results["tokens"], bound.results["logits"], bound)

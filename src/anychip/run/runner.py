@@ -1,0 +1,98 @@
+"""Runs plans: page tables, index arrays, the program of the step's sizes, tokens back."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+
+from anychip.contract.registration import Chip
+from anychip.contract.tensor import Buffer
+from anychip.ops.bind import Operands
+from anychip.ops.host import HostTraffic
+from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
+from anychip.run.batch import Staging
+from anychip.run.cache import allocate_cache, free_cache
+from anychip.run.check import StepChecker
+from anychip.run.memory_plan import StepLimits, largest_sizes
+from anychip.run.model_plan import Decide, ModelPlan
+from anychip.run.programs import Programs, StepProgram
+from anychip.run.sizes import Sizes, sizes_of
+from anychip.run.tables import PageTables
+from anychip.run.weights import DeviceWeights
+
+
+class Runner:
+    """One model on one chip; owns the weights from here on. The engine's thread alone calls it."""
+
+    def __init__(
+        self,
+        chip: Chip,
+        plan: ModelPlan,
+        weights: DeviceWeights,
+        limits: CacheLimits,
+        *,
+        arena: int,
+        decide: Decide,
+    ) -> None:
+        """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
+        self._chip, self._plan, self._weights = chip, plan, weights
+        self._tables = PageTables(limits.max_running, plan.most_pages)
+        steps = StepLimits(limits.max_running, limits.step_tokens)
+        largest = max(largest_sizes(plan, steps), key=lambda s: s.tokens + s.rows)
+        with ExitStack() as stack:
+            stack.callback(weights.release, chip)
+            self._arena: Buffer = chip.memory.allocate(arena)
+            stack.callback(chip.memory.free, self._arena)
+            self._staging = Staging(chip.memory, largest, self._tables, plan.group.page_size)
+            stack.callback(chip.memory.free, self._staging.buffer)
+            self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
+            stack.callback(free_cache, chip.memory, self._caches)
+            self._allocated = stack.pop_all()
+        self._programs = Programs(plan, chip, decide, self._operands)
+        self.host_traffic = HostTraffic()
+        self.last: StepProgram | None = None
+        self.checker: StepChecker | None = None
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Compute one step and wait for its tokens. Raises ChipError."""
+        self._tables.apply(plan.changes)
+        sizes = sizes_of(plan, self._plan.group.page_size, self._plan.most_pages)
+        self._staging.fill(plan, sizes)
+        program = self._compute(sizes)
+        self.last = program
+        drawn = iter(self._read_tokens(program, sizes))
+        return StepResult(
+            tokens=tuple(next(drawn) if row.sample else NOT_SAMPLED for row in plan.rows)
+        )
+
+    def _compute(self, sizes: Sizes) -> StepProgram:
+        if self.checker is not None:
+            return self.checker.step(sizes, self._operands(sizes))
+        program = self._programs.get(sizes)
+        program.run()
+        return program
+
+    def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
+        tokens = np.zeros(sizes.samples, np.int32)
+        if sizes.samples:
+            self._chip.memory.copy_out(program.tokens, tokens.data)
+        else:
+            self._chip.queue.synchronize(None)
+        found: list[int] = tokens.tolist()
+        return found
+
+    def _operands(self, sizes: Sizes) -> Operands:
+        return Operands(
+            arena=self._arena,
+            indices=self._staging.indices(sizes),
+            inputs=self._staging.inputs(sizes),
+            constants=self._weights.constants,
+            weights=self._weights.weights,
+            caches=self._caches,
+            traffic=self.host_traffic,
+        )
+
+    def close(self) -> None:
+        """Give back the device's memory, the weights included."""
+        self._allocated.close()

@@ -1,0 +1,82 @@
+"""Weights onto the device, one at a time, with progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from anychip.contract.dtype import DType
+from anychip.contract.memory import Memory
+from anychip.contract.registration import Chip
+from anychip.contract.tensor import Shape, Tensor
+from anychip.contract.weights import Weight, format_bytes
+from anychip.model.checkpoint import Checkpoint
+from anychip.model.formats import convert
+from anychip.model.names import WeightSource
+from anychip.model.rope import cos_sin_table
+from anychip.run.model_plan import ModelPlan, WeightPlan
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all, as they lie in the checkpoint."""
+
+
+@dataclass
+class DeviceWeights:
+    """Packed weights, and plain float32 constants (norms, biases, the rotation table)."""
+
+    weights: dict[str, Weight]
+    constants: dict[str, Tensor]
+
+    def release(self, chip: Chip) -> None:
+        """Give everything back."""
+        for weight in self.weights.values():
+            chip.weights.release(weight)
+        for tensor in self.constants.values():
+            chip.memory.free(tensor.buffer)
+        self.weights.clear()
+        self.constants.clear()
+
+
+def load_weights(
+    checkpoint: Checkpoint, plan: ModelPlan, chip: Chip, progress: Progress
+) -> DeviceWeights:
+    """Read, convert where the plan says so, pack. On failure nothing stays allocated."""
+    loaded = DeviceWeights({}, {})
+    done, total = 0, checkpoint.total_bytes
+    try:
+        for weight in plan.weights:
+            loaded.weights[weight.source.name] = _prepare(checkpoint, weight, chip)
+            done += _file_bytes(checkpoint, weight.source)
+            progress(done, total)
+        for source in plan.vectors:
+            (vector,) = checkpoint.read(source)
+            loaded.constants[source.name] = _constant(chip.memory, vector.shape, vector.data)
+        table = cos_sin_table(plan.config.rope, plan.context_length)
+        loaded.constants["cos_sin"] = _constant(
+            chip.memory, table.shape, np.ascontiguousarray(table).data
+        )
+        chip.queue.synchronize(None)
+    except BaseException:
+        loaded.release(chip)
+        raise
+    progress(total, total)
+    return loaded
+
+
+def _prepare(checkpoint: Checkpoint, plan: WeightPlan, chip: Chip) -> Weight:
+    parts = checkpoint.read(plan.source)
+    if plan.converted is not None:
+        parts = tuple(convert(part, plan.converted) for part in parts)
+    return chip.weights.prepare(parts, plan.source.uses or frozenset())
+
+
+def _file_bytes(checkpoint: Checkpoint, source: WeightSource) -> int:
+    return sum(format_bytes(*checkpoint.describe(part)) for part in source.parts)
+
+
+def _constant(memory: Memory, shape: Shape, data: memoryview) -> Tensor:
+    tensor = Tensor(shape, DType.FLOAT32, buffer=memory.allocate(data.nbytes))
+    memory.copy_in(tensor, data)
+    return tensor

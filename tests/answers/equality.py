@@ -1,0 +1,88 @@
+"""Equal answers, with the tie rule: where two runs differ, the oracle's two best logits at the
+first differing token must be closer than twice the measured logit error. Anything else fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anychip.config import ServeConfig
+from anychip.engine.offline import OfflineEngine
+from anychip.request import SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+REPORT = {"ties": 0}
+
+
+def greedy(max_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+
+
+def config(path: Any, **changes: Any) -> ServeConfig:
+    """A small server configuration over `path`."""
+    chosen = {"max_total_tokens": 4096, "max_running_requests": 16, **changes}
+    return ServeConfig(model_path=str(path), **chosen)
+
+
+def last_logits(offline: OfflineEngine) -> np.ndarray:
+    """Logits of the last step's last sampling row, float32 [V]."""
+    program = offline.engine.runner.last
+    logits = np.zeros(program.logits.shape, np.float32)
+    chip = offline.engine.runner._chip
+    chip.memory.copy_out(program.logits, logits.data)
+    return logits[-1]
+
+
+@dataclass
+class Oracle:
+    """Transformers' greedy answers and logits in float32."""
+
+    model: Any
+    seen: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
+
+    def answer(self, prompt: list[int], count: int) -> list[int]:
+        """Greedy tokens with transformers' own cache."""
+        import torch
+
+        ids, past, found = torch.tensor([prompt]), None, []
+        with torch.no_grad():
+            for _ in range(count):
+                out = self.model(ids, cache=past, use_cache=True)
+                past = out.past_key_values
+                token = int(out.logits[0, -1].argmax())
+                found.append(token)
+                ids = torch.tensor([[token]])
+        return found
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """Logits after the last of `ids`, float32 [V]."""
+        import torch
+
+        key = tuple(ids)
+        if key not in self.seen:
+            with torch.no_grad():
+                self.seen[key] = self.model(torch.tensor([list(ids)])).logits[0, -1].numpy()
+        return self.seen[key]
+
+
+def assert_same(
+    offline: OfflineEngine, oracle: Oracle, prompt: list[int], got: list[int], wanted: list[int]
+) -> None:
+    """Equal, or a tie at the first differing token. Every tie is counted in REPORT."""
+    if got == wanted:
+        return
+    assert len(got) == len(wanted), (len(got), len(wanted))
+    first = next(i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b)
+    prefix = [*prompt, *wanted[:first]]
+    reference = oracle.logits(prefix)
+    offline.engine.flush_cache()
+    offline.generate([prefix], greedy(1))
+    error = float(np.abs(last_logits(offline) - reference).max())
+    best, second = np.sort(reference)[-1], np.sort(reference)[-2]
+    assert {got[first], wanted[first]} == set(np.argsort(reference)[-2:].tolist())
+    assert best - second < 2 * error, f"token {first}: margin {best - second}, error {error}"
+    REPORT["ties"] += 1

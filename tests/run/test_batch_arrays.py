@@ -1,0 +1,91 @@
+"""A plan as index arrays."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from anychip.contract.tensor import Buffer
+from anychip.plan import Row, StepPlan, TableChange
+from anychip.run.batch import Staging, sections, staging_words
+from anychip.run.sizes import Sizes, sizes_of, table_width
+from anychip.run.tables import PageTables
+
+
+class OneCopy:
+    """Memory that keeps what was copied in."""
+
+    def allocate(self, nbytes: int) -> Buffer:
+        return Buffer(None, nbytes)
+
+    def copy_in(self, target, source) -> None:
+        self.words = np.frombuffer(source, np.int32).copy()
+
+
+PLAN = StepPlan(
+    step=0,
+    rows=(
+        Row(slot=2, tokens=(7,), start=5, sample=True, temperature=0.5, noise=0.25),
+        Row(slot=0, tokens=(1, 2, 3), start=0, sample=False),
+        Row(slot=1, tokens=(4, 5), start=3, sample=True, top_k=3),
+    ),
+    changes=(
+        TableChange(slot=0, first=0, pages=(9,)),
+        TableChange(slot=1, first=0, pages=(4, 6)),
+        TableChange(slot=2, first=0, pages=(3, 8)),
+    ),
+)
+
+
+@pytest.fixture
+def arrays() -> dict[str, list]:
+    tables = PageTables(3, 8)
+    tables.apply(PLAN.changes)
+    sizes = sizes_of(PLAN, page_size=4, most_pages=8)
+    memory = OneCopy()
+    staging = Staging(memory, sizes, tables, 4)
+    staging.fill(PLAN, sizes)
+    found = {}
+    for name, section in sections(sizes).items():
+        words = memory.words[section.start : section.end]
+        words = words.view(np.float32) if section.dtype.is_float else words
+        found[name] = words.reshape(section.shape).tolist()
+    for name, pair in staging.indices(sizes).items():
+        assert np.array_equal(np.asarray(pair.host).reshape(pair.device.shape), found[name])
+    return found
+
+
+def test_tokens_and_positions(arrays) -> None:
+    assert arrays["tokens"] == [7, 1, 2, 3, 4, 5]
+    assert arrays["positions"] == [5, 0, 1, 2, 3, 4]
+    assert arrays["token_rows"] == [0, 1, 1, 1, 2, 2]
+    assert arrays["cu_q"] == [0, 1, 4, 6]
+    assert arrays["kv_lens"] == [6, 3, 5]
+
+
+def test_slots_follow_the_page_tables(arrays) -> None:
+    assert arrays["slots"] == [8 * 4 + 1, 36, 37, 38, 4 * 4 + 3, 6 * 4]
+    assert [row[:2] for row in arrays["page_table"]] == [[3, 8], [9, 0], [4, 6]]
+
+
+def test_sampling_rows(arrays) -> None:
+    assert arrays["last"] == [0, 5]
+    assert arrays["top_k"] == [-1, 3]
+    assert arrays["temperature"] == [0.5, 0.0]
+    assert arrays["noise"] == [0.25, 0.0]
+
+
+def test_sizes() -> None:
+    sizes = sizes_of(PLAN, page_size=4, most_pages=100)
+    assert sizes == Sizes(6, 3, 2, 8, greedy=False)
+    assert [table_width(n, 100) for n in (1, 8, 9, 64, 65, 100)] == [8, 8, 16, 64, 100, 100]
+
+
+def test_arrays_do_not_overlap_and_start_aligned() -> None:
+    sizes = Sizes(17, 5, 3, 9)
+    ordered = sorted(sections(sizes).values(), key=lambda s: s.start)
+    assert all(s.start % 16 == 0 for s in ordered)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(ordered))
+    assert staging_words(sizes) == ordered[-1].end

@@ -1,0 +1,95 @@
+"""Sharing out the memory, before any weight is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny_models
+from answers.equality import config
+
+from anychip.contract.memory import MemoryInfo
+from anychip.engine.build import build_engine
+from anychip.engine.messages import StartError
+from anychip.ops.arena import plan_arena
+from anychip.run.memory_plan import (
+    MemoryPlan,
+    MemoryWishes,
+    NotEnoughMemory,
+    StepLimits,
+    plan_memory,
+    workspace_bytes,
+)
+from anychip.run.model_plan import trace_step
+from anychip.run.plan_run import Opened, open_run
+from anychip.run.sizes import Sizes
+
+LIMITS = StepLimits(8, 128)
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tiny_models.make_hf_folder(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def opened(folder: Path):
+    found = open_run(config(folder, backend="fake"))
+    yield found
+    found.close()
+
+
+def share(opened: Opened, total: int, used: int = 0, *, unified: bool = False, **wishes) -> MemoryPlan:
+    info = MemoryInfo(total, used, total - used, total - used, "test")
+    return plan_memory(opened.plan, info, MIB, LIMITS, MemoryWishes(**wishes), unified=unified)
+
+
+def test_headroom_stays_free(opened: Opened) -> None:
+    plan = share(opened, 4 * MIB)
+    spent = sum(n for name, n in plan.table().items() if name != "total")
+    assert plan.headroom == 4 * MIB - int(4 * MIB * 0.85)
+    assert 4 * MIB - plan.page_bytes < spent <= 4 * MIB
+
+
+def test_unified_memory_is_left_to_others_unless_asked(opened: Opened) -> None:
+    alone, shared = share(opened, 4 * MIB), share(opened, 4 * MIB, unified=True)
+    asked = share(opened, 4 * MIB, unified=True, fraction=0.85)
+    assert abs(shared.pages - alone.pages // 2) <= 1
+    assert asked.pages == alone.pages
+
+
+def test_pages_are_bounded_by_use_and_wish(opened: Opened) -> None:
+    assert share(opened, 2**40).pages == LIMITS.max_running * opened.plan.most_pages
+    assert share(opened, 2**40, max_total_tokens=100).pages == 7
+    assert share(opened, 2**40, max_total_tokens=100).longest == 112
+
+
+def test_one_sequence_that_does_not_fit_is_refused_with_numbers(opened: Opened) -> None:
+    with pytest.raises(NotEnoughMemory, match=r"512 tokens.*--mem-fraction-static"):
+        share(opened, 3 * MIB, used=MIB, context_asked=True)
+    assert share(opened, 3 * MIB, used=MIB).longest < 512
+    with pytest.raises(NotEnoughMemory, match="room is left for 0 tokens"):
+        share(opened, MIB)
+
+
+def test_start_is_refused_before_weights_are_read(folder: Path) -> None:
+    lines: list[str] = []
+    asked = config(folder, backend="fake", chip_option={"memory": "3M"}, context_length=512)
+    with pytest.raises(StartError, match="not enough memory for one sequence of 512 tokens"):
+        build_engine(asked, lines.append)
+    assert not any("loading" in line for line in lines)
+
+
+@pytest.mark.parametrize("primitives", ["false", "true"])
+def test_every_step_fits_the_planned_scratch(folder: Path, primitives: str) -> None:
+    asked = config(folder, backend="fake", chip_option={"primitives_only": primitives})
+    opened = open_run(asked)
+    planned, _ = workspace_bytes(opened.plan, LIMITS, opened.decider)
+    for tokens in (1, 2, 7, 8, 31, 100, 128):
+        for rows in {1, min(tokens, 3), min(tokens, 8)}:
+            for pages in (8, 32):
+                sizes = Sizes(tokens, rows, rows, pages, greedy=tokens % 2 == 0)
+                program = trace_step(opened.plan, sizes, 2, opened.decider)
+                assert plan_arena(program).nbytes <= planned, sizes
+    opened.close()
