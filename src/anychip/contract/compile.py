@@ -29,7 +29,7 @@ BUILD_TIMEOUT = 600.0
 
 
 class NoCompiler(ChipError):
-    """No C++ compiler was found: a chip may have another way, and says so loudly when it takes it."""
+    """No C++ compiler was found: a chip may have another way, and says loudly that it takes it."""
 
 
 def build_error(chip: str, text: str) -> ChipError:

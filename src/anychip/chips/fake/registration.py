@@ -1,0 +1,141 @@
+"""The fake chip: who it is, what it can do, which faults it shows on demand."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from anychip.chips.fake.build import FakeBuild
+from anychip.chips.fake.memory import CHIP, FACTS, Code, FakeMemory, FakeTelemetry, Store
+from anychip.chips.fake.operators import FakeQueue, FakeWeights, Faults, Stream, strict_table
+from anychip.contract.build import Finding, Verdict
+from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.child import ChildFailed, run_in_child
+from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.operators import Call, CallSpec
+from anychip.contract.registration import (
+    Capabilities,
+    Chip,
+    Device,
+    Option,
+    Probe,
+    register_chip,
+)
+from anychip.contract.tensor import Tensor
+
+FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@register_chip(CHIP, contract=(0, 1))
+class FakeChip(Chip):
+    """A strict device in software."""
+
+    vendor = "anychip"
+    options = (
+        Option("memory", str, "2G", "device memory: bytes, or with K, M or G behind"),
+        Option("primitives_only", bool, False, "offer primitives alone, the rest is composed"),
+        Option("without", str, "", "operators to leave out, separated by commas"),
+        Option("fail_allocation", int, 0, "the n-th allocation finds no memory (0: none)"),
+        Option("fail_launch", int, 0, "the n-th launch fails in its kernel (0: none)"),
+        Option("hang_launch", int, 0, "the n-th launch never ends (0: none)"),
+        Option("lose_device_at", int, 0, "the device is lost at the n-th launch (0: never)"),
+        Option("watchdog", float, 30.0, "seconds until a wait without timeout gives up on a hang"),
+        Option("poison_seed", int, 0, "0: poison is NaN; otherwise noise from this seed"),
+    )
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        counts = ("fail_allocation", "fail_launch", "hang_launch", "lose_device_at")
+        faults = Faults(**{n: values[n] for n in counts}, watchdog=values["watchdog"])
+        capacity = parse_size(values["memory"])
+        self._store = Store(capacity, values["poison_seed"], faults.fail_allocation)
+        stream = Stream(faults, self._store.verify_all)
+        self.memory = FakeMemory(self._store, stream.put, stream.wait)
+        self.queue = FakeQueue(stream)
+        self.operators = strict_table(
+            self._store,
+            stream,
+            primitives_only=values["primitives_only"],
+            without=_operators(values["without"]),
+        )
+        self.weights = FakeWeights(self.memory)
+        self.build = FakeBuild()
+        self.telemetry = FakeTelemetry(self.memory)
+
+    @classmethod
+    def probe(cls) -> Probe:
+        """Always there: one device."""
+        return Probe((Device(0, "a device in software"),), versions=FakeBuild().versions())
+
+    @classmethod
+    def open(cls, device: int, options: Mapping[str, Any]) -> FakeChip:
+        """Nothing to fix but the options. Raises ContractError where one makes no sense."""
+        return cls(options)
+
+    @classmethod
+    def check_device(cls, device: int, timeout: float) -> Finding:
+        """Ones in, doubled, back out, in a child process."""
+        name = f"{CHIP} device {device}"
+        try:
+            seen = run_in_child(f"{__name__}:double_ones", {}, timeout)
+        except ChildFailed as error:
+            return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
+        good = seen == [2.0] * 4
+        text = "ones were added on the device" if good else f"1 + 1 gave {seen}"
+        return Finding(name, Verdict.GOOD if good else Verdict.BAD, text)
+
+    @classmethod
+    def map_error(cls, code: int) -> ErrorFact:
+        """The device's own codes."""
+        if code in FACTS:
+            return FACTS[Code(code)]
+        text = f"unknown code {code}"
+        return ErrorFact(ChipLayer.EXECUTION, ErrorKind.KERNEL, True, text)
+
+    def capabilities(self) -> Capabilities:
+        """Everything that hostops computes."""
+        return Capabilities(
+            activation_dtypes=FLOATS,
+            cache_dtypes=FLOATS,
+            page_sizes=(16, 1, 2, 4, 8, 32, 64, 128),
+            facts={"kernels": "numpy, one thread of control", "queue": "runs at the next wait"},
+        )
+
+    def close(self) -> None:
+        """Forget all memory."""
+        self._store.close()
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "2G", "64M", "1000". Raises ContractError."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if match is None or int(match[1]) == 0:
+        raise ContractError(
+            f"chip '{CHIP}': option memory={text}: say a number of bytes, or one with K, M or G"
+        )
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _operators(text: str) -> frozenset[str]:
+    names = frozenset(n.strip() for n in text.split(",") if n.strip())
+    unknown = sorted(names - set(CATALOGUE))
+    if unknown:
+        raise ContractError(f"chip '{CHIP}': option without: no operator is named '{unknown[0]}'")
+    return names
+
+
+def double_ones(_: object) -> list[float]:
+    """What the child of `check_device` does."""
+    chip = FakeChip({o.name: o.default for o in FakeChip.options})
+    ones = Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16))
+    twos = Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16))
+    chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
+    spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": twos.spec}, {})
+    chip.operators.of("add")[0].prepare(Call(spec, {"a": ones, "b": ones}, {"y": twos}))()
+    result = array("f", [0.0] * 4)
+    chip.memory.copy_out(twos, memoryview(result))
+    chip.close()
+    return list(result)

@@ -1,0 +1,188 @@
+"""From a configuration to a running engine, telling at each stage what was found and decided."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from anychip.config import ServeConfig
+from anychip.contract.errors import ChipError, ContractError
+from anychip.contract.registration import chip_slots
+from anychip.contract.version import CONTRACT
+from anychip.engine.engine import Engine
+from anychip.engine.messages import EngineInfo, StartError
+from anychip.engine.tables import memory_table, operator_table
+from anychip.model.errors import CheckpointError
+from anychip.ops.decide import MissingOperator, UnknownImplementation
+from anychip.ops.record import Recorder
+from anychip.plan import CacheLimits
+from anychip.run.memory_plan import (
+    MemoryPlan,
+    MemoryWishes,
+    NotEnoughMemory,
+    cache_limits,
+    plan_memory,
+    workspace_bytes,
+)
+from anychip.run.model_plan import ModelPlanError
+from anychip.run.plan_run import Opened, open_run
+from anychip.run.runner import Runner
+from anychip.run.weights import load_weights
+from anychip.schedule.hooks import SchedulerHooks
+from anychip.schedule.scheduler import Scheduler
+from anychip.text.load import open_tokenizer
+
+Report = Callable[[str], None]
+log = logging.getLogger("anychip.engine")
+
+REFUSALS = (
+    CheckpointError,
+    ChipError,
+    ContractError,
+    MissingOperator,
+    ModelPlanError,
+    NotEnoughMemory,
+    UnknownImplementation,
+)
+"""What a user can mend: told without a traceback."""
+
+
+def build_engine(config: ServeConfig, report: Report) -> tuple[Engine, EngineInfo]:
+    """Open, check, plan, load. report: takes the lines of the start-up log.
+
+    Raises StartError with a text for the user; nothing stays open then.
+    """
+    try:
+        opened = open_run(config)
+    except REFUSALS as error:
+        raise StartError(str(error)) from error
+    try:
+        return _start(config, opened, report)
+    except BaseException as error:
+        opened.close()
+        if isinstance(error, REFUSALS):
+            raise StartError(str(error)) from error
+        raise
+
+
+def _start(config: ServeConfig, opened: Opened, report: Report) -> tuple[Engine, EngineInfo]:
+    eos_ids = _eos_ids(config, opened)
+    _report_chip(config, opened, report)
+    recorder = opened.record()
+    report(operator_table(recorder.served(), why=log.isEnabledFor(logging.DEBUG)))
+    if recorder.errors:
+        raise StartError(_missing(opened, recorder))
+    arena, staging = workspace_bytes(opened.plan, opened.limits, opened.decider)
+    memory = _plan_memory(config, opened, arena + staging)
+    report(memory_table(memory, opened.plan))
+    limits = cache_limits(opened.plan, memory, opened.limits, min(opened.chunk, memory.longest))
+    weights = load_weights(opened.checkpoint, opened.plan, opened.chip, _progress(opened, report))
+    runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=opened.decider)
+    engine = Engine(_scheduler(config, limits, eos_ids), runner, opened.close)
+    info = _info(config, opened, limits, memory, recorder)
+    return engine, msgspec.structs.replace(info, eos_ids=tuple(sorted(eos_ids)))
+
+
+def _missing(opened: Opened, recorder: Recorder) -> str:
+    names = ", ".join(recorder.missing)
+    return (
+        f"chip '{opened.chip.name}' cannot serve {opened.checkpoint.path}: it needs {names}. "
+        f"{recorder.errors[0]}. `anychip coverage` lists all that the model needs"
+    )
+
+
+def _plan_memory(config: ServeConfig, opened: Opened, workspace: int) -> MemoryPlan:
+    wishes = MemoryWishes(
+        config.mem_fraction_static, config.max_total_tokens, config.context_length is not None
+    )
+    memory = opened.chip.memory
+    return plan_memory(
+        opened.plan, memory.info(), workspace, opened.limits, wishes, unified=memory.unified
+    )
+
+
+def _scheduler(
+    config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
+) -> Scheduler:
+    hooks = SchedulerHooks(
+        force_retract_every=config.force_retract_every, force_miss=config.force_radix_miss
+    )
+    return Scheduler(
+        limits,
+        eos_ids,
+        radix=not config.disable_radix_cache,
+        hooks=hooks,
+        max_queued=config.max_queued_requests,
+    )
+
+
+def _eos_ids(config: ServeConfig, opened: Opened) -> frozenset[int]:
+    path = config.tokenizer_path or opened.checkpoint.path
+    return frozenset(opened.plan.config.eos_ids) | open_tokenizer(Path(path)).eos_ids
+
+
+def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
+    chip, plan = opened.chip, opened.plan
+    device = next(d for d in chip.probe().devices if d.index == config.device_index)
+    report(
+        f"chip asked for: {config.backend}; opened: {chip.name} ({chip.vendor}), device "
+        f"{device.index}: {device.name}; contract {_dotted(chip.contract)} on {_dotted(CONTRACT)}"
+    )
+    for name, value in chip.capabilities().facts.items():
+        report(f"  {name}: {value}")
+    report(f"  empty slots: {', '.join(chip_slots(chip)) or 'none'}")
+    report(
+        f"model {opened.checkpoint.path}: {plan.config.architecture}, {plan.config.layers} layers, "
+        f"computed in {plan.dtype}, KV cache in {plan.group.dtype}, "
+        f"page size {plan.group.page_size}"
+    )
+    converted = sorted({w.converted for w in plan.weights if w.converted})
+    for dtype in converted:
+        names = [w.source.name for w in plan.weights if w.converted == dtype]
+        report(f"  converted to {dtype} at load: {len(names)} weights ({names[0]} ...)")
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _progress(opened: Opened, report: Report) -> Callable[[int, int], None]:
+    """A line at the start, at most one a second, and one at the end."""
+    begun = last = time.monotonic()
+    report(f"loading {opened.checkpoint.total_bytes / 2**20:,.0f} MiB of weights")
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done < total and now - last < 1:
+            return
+        last = now
+        seconds = max(now - begun, 1e-3)
+        rate = done / 2**20 / seconds
+        report(f"  weights {done / 2**20:,.0f} of {total / 2**20:,.0f} MiB, {rate:,.0f} MiB/s")
+
+    return progress
+
+
+def _info(
+    config: ServeConfig, opened: Opened, limits: CacheLimits, memory: MemoryPlan, recorder: Recorder
+) -> EngineInfo:
+    path = opened.checkpoint.path
+    return EngineInfo(
+        backend=opened.chip.name,
+        device=f"{opened.chip.name}:{config.device_index}",
+        model_name=config.served_model_name or path.stem,
+        vocab_size=opened.plan.config.vocab_size,
+        context_length=limits.context_length,
+        page_size=limits.page_size,
+        pages=limits.pages,
+        max_running=limits.max_running,
+        memory=memory.table(),
+        operators=tuple((s.op, s.implementation, s.kind) for s in recorder.served()),
+        contract=opened.chip.contract,
+        notes=dict(opened.chip.capabilities().facts),
+    )

@@ -1,0 +1,118 @@
+"""One run of the engine process, seen from the server: start, messages, end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from anychip.engine.connection import PeerGone, encode_frame, read_frame
+from anychip.engine.messages import (
+    Abort,
+    Boot,
+    Close,
+    Commands,
+    EngineMessage,
+    Flush,
+    Submit,
+)
+
+# The server's own import path goes along, so that the child finds what the server found.
+_START = (
+    "import sys; fd, parent, *sys.path = sys.argv[1:]; "
+    "from anychip.engine.process import main; sys.exit(main(int(fd), int(parent)))"
+)
+_EXIT_POLL_S = 0.01
+
+
+class EngineChild:
+    """A running engine process. `launch` makes it; `end` must be called, whatever happened."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._decoder: msgspec.msgpack.Decoder[EngineMessage] = msgspec.msgpack.Decoder(
+            EngineMessage
+        )
+
+    @classmethod
+    async def launch(cls, boot: Boot) -> EngineChild:
+        """Start the process and hand it its `Boot`.
+
+        The kernel ends the child with the thread that started it: call this from the thread
+        that lives as long as the server.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = [str(theirs.fileno()), str(os.getpid()), *sys.path]
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, *arguments],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a terminal's Ctrl-C is the server's to answer
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        child = cls(process, reader, writer)
+        child._writer.write(encode_frame(boot))
+        return child
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    async def receive(self) -> EngineMessage:
+        """The next message. PeerGone when the process has ended or closed its socket."""
+        frame = await read_frame(self._reader)
+        try:
+            return self._decoder.decode(frame)
+        except msgspec.MsgspecError as error:
+            raise PeerGone(f"the engine sent what is no message: {error}") from error
+
+    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+        """Send commands; to a process that has ended they are lost."""
+        if not self._writer.is_closing():
+            self._writer.write(encode_frame(Commands(list(items))))
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process.poll() is None:
+            self._process.kill()
+
+    async def end(self, patience_s: float) -> int:
+        """Wait up to `patience_s` for the process to end on its own, then kill it; its exit code.
+
+        Negative: the number of the signal that ended it.
+        """
+        deadline = asyncio.get_running_loop().time() + patience_s
+        try:
+            while self._process.poll() is None:
+                if asyncio.get_running_loop().time() >= deadline:
+                    self.kill()
+                await asyncio.sleep(_EXIT_POLL_S)
+        finally:
+            self.kill()
+            self._writer.close()
+        return int(self._process.returncode)
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words: `exit code 3`, `killed by SIGKILL`."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,257 @@
+"""The server's side of the engine: submit requests, read their outputs, abort, flush, close."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from anychip.config import ServeConfig
+from anychip.engine.messages import (
+    Abort,
+    Boot,
+    EngineInfo,
+    Flush,
+    Flushed,
+    Refused,
+    StepMessage,
+    Submit,
+)
+from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
+from anychip.plan import SchedulerStats
+from anychip.request import FinishReason, Request, StepOutput
+from anychip.schedule.refusal import QueueFull, RequestRefused
+
+DEFAULT_BUILDER = "anychip.engine.build:build_engine"
+
+BACKLOG = 8192
+"""Outputs that may wait for one reader; one that falls further behind is aborted."""
+
+
+class EngineUnavailable(RuntimeError):
+    """The engine takes no requests now; the text says why."""
+
+
+class _Stream:
+    """Outputs of the requests of one `generate` call that its reader has not taken yet."""
+
+    def __init__(self, ids: set[str], backlog: int) -> None:
+        self.open = ids
+        self._backlog = backlog
+        self._waiting: deque[StepOutput] = deque()
+        self._wake = asyncio.Event()
+        self._error: Exception | None = None
+
+    def put(self, output: StepOutput) -> bool:
+        """Queue an output; False where the reader is too far behind."""
+        if len(self._waiting) >= self._backlog and output.finish is None:
+            return False
+        self._waiting.append(output)
+        self._wake.set()
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Raise `error` in the reader, at once."""
+        self._error = error
+        self._wake.set()
+
+    def drop(self) -> None:
+        """Forget what the reader has not taken."""
+        self._waiting.clear()
+
+    async def next(self) -> StepOutput:
+        """The next output, waiting for it."""
+        while not self._waiting or self._error:
+            if self._error is not None:
+                raise self._error
+            self._wake.clear()
+            await self._wake.wait()
+        return self._waiting.popleft()
+
+
+class EngineClient:
+    """Talks to one supervised engine process. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        builder: str = DEFAULT_BUILDER,
+        *,
+        policy: RestartPolicy | None = None,
+        backlog: int = BACKLOG,
+    ) -> None:
+        # The keys are the server's: they do not travel.
+        plain = dataclasses.replace(config, api_key=None, admin_api_key=None)
+        boot = Boot(builder, msgspec.Raw(msgspec.msgpack.encode(plain)), config.log_level)
+        self._supervisor = Supervisor(
+            boot, self, policy or RestartPolicy(), config.watchdog_timeout
+        )
+        self._backlog = backlog
+        self._streams: dict[str, _Stream] = {}
+        self._outbox: list[Submit | Abort | Flush] = []
+        self._flushes: dict[int, asyncio.Future[bool]] = {}
+        self._flush_number = 0
+        self.stats = SchedulerStats()
+
+    async def start(self) -> EngineInfo:
+        """Start the engine. StartError, with a text for the user, where it cannot start."""
+        return await self._supervisor.start()
+
+    @property
+    def info(self) -> EngineInfo:
+        """The engine's facts. EngineUnavailable before it was ever ready."""
+        if self._supervisor.info is None:
+            raise EngineUnavailable(self._supervisor.reason)
+        return self._supervisor.info
+
+    @property
+    def state(self) -> EngineState:
+        """Where the engine process is in its life."""
+        return self._supervisor.state
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine takes requests."""
+        return self._supervisor.state is EngineState.READY
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready; empty where it is."""
+        return self._supervisor.reason
+
+    @property
+    def deaths(self) -> int:
+        """How often the engine process died."""
+        return self._supervisor.deaths
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process id, None while none runs."""
+        return self._supervisor.pid
+
+    def heartbeat_age(self) -> float:
+        """Seconds since the engine was last heard; it speaks at least once a second or step."""
+        return self._supervisor.heartbeat_age()
+
+    async def generate(self, *requests: Request) -> AsyncGenerator[StepOutput, None]:
+        """Outputs of all these requests as they come, until each has finished.
+
+        An id is used once: outputs of an aborted request may still be under way when it ends here.
+        Close the iterator (`contextlib.aclosing`) to abort what still runs. A request that dies
+        with the engine, or whose reader is too slow, ends with FinishReason.ERROR.
+        Raises EngineUnavailable, QueueFull, and RequestRefused for a request that cannot run or
+        whose id is in use; the other requests of the call are then aborted.
+        """
+        stream = self._submit(requests)
+        try:
+            while stream.open:
+                output = await stream.next()
+                if output.finish is not None:
+                    stream.open.discard(output.request_id)
+                yield output
+        finally:
+            for request_id in stream.open:
+                if self._streams.pop(request_id, None) is not None:
+                    self._send(Abort(request_id))
+
+    def abort(self, request_id: str) -> bool:
+        """End a request by its exact id: its reader gets FinishReason.ABORT at once."""
+        stream = self._streams.pop(request_id, None)
+        if stream is None:
+            return False
+        self._send(Abort(request_id))
+        stream.put(StepOutput(request_id=request_id, finish=FinishReason.ABORT))
+        return True
+
+    async def flush(self) -> bool:
+        """Empty the prefix cache; False where requests run or wait."""
+        if not self.ready:
+            raise EngineUnavailable(self.reason)
+        self._flush_number += 1
+        number, answer = self._flush_number, asyncio.get_running_loop().create_future()
+        self._flushes[number] = answer
+        self._send(Flush(number))
+        try:
+            return bool(await answer)
+        finally:
+            self._flushes.pop(number, None)
+
+    async def close(self, patience_s: float) -> None:
+        """End the engine process; running requests end with an error."""
+        self._fail_all("the server is closing")
+        await self._supervisor.close(patience_s)
+
+    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+        """Hand the engine's words to whom they concern (called by the supervisor)."""
+        if isinstance(message, StepMessage):
+            self.stats = message.stats
+            for output in message.outputs:
+                self._deliver(output)
+        elif isinstance(message, Refused):
+            stream = self._streams.pop(message.request_id, None)
+            if stream is not None:
+                kind = QueueFull if message.later else RequestRefused
+                stream.fail(kind(message.text))
+        else:
+            answer = self._flushes.get(message.number)
+            if answer is not None and not answer.done():
+                answer.set_result(message.done)
+
+    def on_down(self, reason: str) -> None:
+        """End every request with an error (called by the supervisor)."""
+        self._outbox.clear()
+        self._fail_all(f"the engine process died: {reason}")
+        self.stats = msgspec.structs.replace(self.stats, running=0, queued=0)
+        for answer in self._flushes.values():
+            if not answer.done():
+                answer.set_exception(EngineUnavailable(reason))
+
+    def _submit(self, requests: tuple[Request, ...]) -> _Stream:
+        if not self.ready:
+            raise EngineUnavailable(self.reason)
+        ids = {request.id for request in requests}
+        for request_id in ids:
+            if request_id in self._streams:
+                raise RequestRefused(f"request id {request_id!r} is in use; choose another")
+        stream = _Stream(ids, self._backlog)
+        for request in requests:
+            self._streams[request.id] = stream
+            self._send(Submit(request))
+        return stream
+
+    def _deliver(self, output: StepOutput) -> None:
+        stream = self._streams.get(output.request_id)
+        if stream is None:
+            return  # aborted here before the engine knew
+        if output.finish is not None:
+            del self._streams[output.request_id]
+        if not stream.put(output):
+            self._drop_slow(stream)
+
+    def _drop_slow(self, stream: _Stream) -> None:
+        """The reader of this stream is too far behind: end its requests, free its memory."""
+        stream.drop()
+        text = f"the client reads too slowly: {self._backlog} outputs were waiting"
+        for request_id in list(stream.open):
+            if self._streams.pop(request_id, None) is not None:
+                self._send(Abort(request_id))
+            stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
+
+    def _fail_all(self, text: str) -> None:
+        streams, self._streams = self._streams, {}
+        for request_id, stream in streams.items():
+            stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
+
+    def _send(self, command: Submit | Abort | Flush) -> None:
+        """Everything that is sent in one turn of the event loop travels in one frame."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._send_outbox)
+        self._outbox.append(command)
+
+    def _send_outbox(self) -> None:
+        items, self._outbox = self._outbox, []
+        if items:
+            self._supervisor.send(items)

@@ -1,0 +1,118 @@
+"""Frames over a connected Unix stream socket: a 4-byte big-endian length, then msgpack.
+
+The two ends are a `socketpair`: it has no name in any file system, so nobody else can connect to
+it and nothing is left behind, however the processes end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import struct
+import threading
+from typing import Any
+
+import msgspec
+
+_LENGTH = struct.Struct(">I")
+_READ_BYTES = 1 << 18
+MAX_FRAME_BYTES = 1 << 30
+"""A longer frame can only be a broken stream; a prompt of a million tokens has five million."""
+
+
+class PeerGone(ConnectionError):
+    """The other end of the connection has closed it, or sent what is no frame."""
+
+
+def encode_frame(message: object) -> bytes:
+    """One message as bytes on the wire."""
+    body = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def _frame_length(header: bytes | bytearray) -> int:
+    length: int = _LENGTH.unpack_from(header)[0]
+    if length > MAX_FRAME_BYTES:
+        raise PeerGone(f"a frame of {length:,} bytes; the longest is {MAX_FRAME_BYTES:,}")
+    return length
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The next frame's body. PeerGone at the end of the stream, also in mid-frame."""
+    try:
+        header = await reader.readexactly(_LENGTH.size)
+        return await reader.readexactly(_frame_length(header))
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise PeerGone("the connection is closed") from error
+
+
+class Connection:
+    """The engine's end: blocking, and what arrives is read without waiting while there is work.
+
+    `send` may be called from any thread (log lines); `receive` from one.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+        self._buffer = bytearray()
+        self._sending = threading.Lock()
+
+    def send(self, message: object) -> None:
+        """Send one message; waits while the other end does not read. PeerGone if it has left."""
+        frame = encode_frame(message)
+        try:
+            with self._sending:
+                self._socket.sendall(frame)
+        except OSError as error:
+            raise PeerGone("the server has left") from error
+
+    def receive(self, wait_s: float) -> list[bytes]:
+        """Every frame that is there; waits up to `wait_s` seconds for the first.
+
+        PeerGone where the other end has closed and all that it sent is read.
+        """
+        timeout = wait_s * 1000
+        while self._poll.poll(timeout):
+            self._read()
+            timeout = 0
+            if len(self._buffer) > MAX_FRAME_BYTES:
+                break
+        return self._frames()
+
+    def receive_one(self, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+        """The next message, however long it takes. PeerGone where there is none."""
+        while not (frame := self._next_frame()):
+            self._read()
+        return decoder.decode(frame)
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except OSError as error:
+            raise PeerGone("the server has left") from error
+        if not data:
+            raise PeerGone("the server has left")
+        self._buffer += data
+
+    def _frames(self) -> list[bytes]:
+        frames = []
+        while frame := self._next_frame():
+            frames.append(frame)
+        return frames
+
+    def _next_frame(self) -> bytes:
+        if len(self._buffer) < _LENGTH.size:
+            return b""
+        end = _LENGTH.size + _frame_length(self._buffer)
+        if len(self._buffer) < end:
+            return b""
+        frame = bytes(self._buffer[_LENGTH.size : end])
+        del self._buffer[:end]
+        return frame

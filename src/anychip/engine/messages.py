@@ -1,0 +1,136 @@
+"""What the server and the engine process say to each other: msgpack structs, never pickle.
+
+A frame holds one message. The server sends one `Commands` a loop turn; the engine answers with one
+`StepMessage` a step, which is also its heartbeat.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from anychip.plan import SchedulerStats
+from anychip.request import Request, StepOutput
+
+
+class StartError(ValueError):
+    """The engine cannot start as configured. The text is shown to the user as it is."""
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine serves, fixed once it is ready.
+
+    vocab_size: token ids below this are legal. context_length: positions a sequence at most.
+    page_size: cache positions a page; pages: usable pages. max_running: requests at once.
+    memory: bytes by use, in the order in which they are told. operators: (operator,
+    implementation, kind). contract: version of the chip's contract. notes: further facts by name.
+    """
+
+    backend: str
+    device: str
+    model_name: str
+    vocab_size: int
+    context_length: int
+    page_size: int
+    pages: int
+    max_running: int
+    eos_ids: tuple[int, ...] = ()
+    memory: dict[str, int] = msgspec.field(default_factory=dict)
+    operators: tuple[tuple[str, str, str], ...] = ()
+    contract: tuple[int, int] = (0, 0)
+    notes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens that the whole KV cache holds."""
+        return self.pages * self.page_size
+
+
+class Submit(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Take a request."""
+
+    request: Request
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """End a request; nothing more is said about it."""
+
+    request_id: str
+
+
+class Flush(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Empty the prefix cache; `Flushed` answers with the same number."""
+
+    number: int
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """End the process in good order."""
+
+
+class Commands(msgspec.Struct, frozen=True, array_like=True):
+    """Everything that the server wants done before the next step, in order."""
+
+    items: list[Submit | Abort | Flush | Close]
+
+
+class Boot(msgspec.Struct, frozen=True, array_like=True):
+    """First frame to the engine process: which function builds the engine, and from what.
+
+    builder: "module:function" with the signature of engine/build.py's `build_engine`.
+    config: the ServeConfig's msgpack, keys left out.
+    """
+
+    builder: str
+    config: msgspec.Raw
+    log_level: str = "info"
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A line for the server's log. level: a number of the logging module."""
+
+    level: int
+    text: str
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The engine takes requests."""
+
+    info: EngineInfo
+
+
+class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The engine could not start; the text is for the user."""
+
+    text: str
+
+
+class Died(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Last words: the error that ends the engine process."""
+
+    text: str
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A submitted request was not taken. later: the same request may be taken later."""
+
+    request_id: str
+    text: str
+    later: bool
+
+
+class Flushed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Whether the cache was emptied (not while requests run or wait)."""
+
+    number: int
+    done: bool
+
+
+class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What one step did; with no outputs, the heartbeat of an idle engine."""
+
+    outputs: list[StepOutput]
+    stats: SchedulerStats
+
+
+EngineMessage = LogLine | Ready | StartFailed | Died | Refused | Flushed | StepMessage
+"""Everything that the engine process says."""

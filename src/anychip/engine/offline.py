@@ -1,0 +1,103 @@
+"""The engine in the caller's own process, for `anychip generate` and for tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anychip.config import ServeConfig
+from anychip.engine.build import build_engine
+from anychip.engine.engine import Engine
+from anychip.request import FinishReason, Request, SamplingParams, StepOutput
+from anychip.run.plan_run import model_path
+from anychip.text.load import open_chat_template, open_tokenizer
+from anychip.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Completion:
+    """One prompt's continuation. error: set where finish is ERROR."""
+
+    text: str
+    token_ids: list[int]
+    finish: FinishReason | None
+    prompt_tokens: int
+    cached_tokens: int
+    retractions: int = 0
+    error: str | None = None
+
+
+class OfflineEngine:
+    """Builds an engine, generates, closes. Use it as a context manager."""
+
+    def __init__(
+        self, config: ServeConfig, report: Callable[[str], None] = lambda line: None
+    ) -> None:
+        path = model_path(config)
+        config = dataclasses.replace(config, model_path=str(path))
+        self.engine, self.info = build_engine(config, report)
+        try:
+            self.tokenizer: Tokenizer = open_tokenizer(Path(config.tokenizer_path or path))
+            self._template = open_chat_template(self.tokenizer, config.chat_template)
+        except BaseException:
+            self.engine.close()
+            raise
+        self._number = 0
+
+    def __enter__(self) -> OfflineEngine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the device."""
+        self._template.close()
+        self.engine.close()
+
+    def generate(
+        self,
+        prompts: Sequence[str] | Sequence[list[int]],
+        params: SamplingParams,
+        chat: bool = False,
+    ) -> list[Completion]:
+        """Continue every prompt, batched as the scheduler likes; results in their order."""
+        ids = [self._ids(prompt, chat) for prompt in prompts]
+        found = run_requests(self.engine, [self._request(prompt, params) for prompt in ids])
+        for completion, prompt in zip(found, ids, strict=True):
+            completion.text = self.tokenizer.decode(completion.token_ids)
+            completion.prompt_tokens = len(prompt)
+        return found
+
+    def _request(self, prompt: list[int], params: SamplingParams) -> Request:
+        self._number += 1
+        return Request(id=f"offline-{self._number}", prompt=tuple(prompt), params=params)
+
+    def _ids(self, prompt: str | list[int], chat: bool) -> list[int]:
+        if not isinstance(prompt, str):
+            return prompt
+        if not chat:
+            return self.tokenizer.encode(prompt)
+        text = self._template.render([{"role": "user", "content": prompt}])
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def run_requests(engine: Engine, requests: Sequence[Request]) -> list[Completion]:
+    """Submit all, step until all have ended."""
+    found = {r.id: Completion("", [], None, len(r.prompt), 0) for r in requests}
+    for request in requests:
+        engine.submit(request)
+    while any(c.finish is None for c in found.values()):
+        for output in engine.step():
+            _add(found[output.request_id], output)
+    return list(found.values())
+
+
+def _add(completion: Completion, output: StepOutput) -> None:
+    completion.token_ids.extend(output.token_ids)
+    completion.finish = output.finish or completion.finish
+    completion.cached_tokens = max(completion.cached_tokens, output.cached_tokens)
+    completion.retractions = max(completion.retractions, output.retractions)
+    completion.error = output.error or completion.error

@@ -1,0 +1,211 @@
+"""The engine process: builds the engine, then reads commands, steps and answers until told to end.
+
+The server starts it (`child.py`). It ends when it is told to, when the server's end of the socket
+closes, when the server dies (the kernel sends SIGKILL), and when the chip is lost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from anychip.config import ServeConfig
+from anychip.engine.connection import Connection, PeerGone
+from anychip.engine.messages import (
+    Abort,
+    Boot,
+    Close,
+    Commands,
+    Died,
+    EngineInfo,
+    Flush,
+    Flushed,
+    LogLine,
+    Ready,
+    Refused,
+    StartError,
+    StartFailed,
+    StepMessage,
+    Submit,
+)
+from anychip.plan import SchedulerStats
+from anychip.request import Request, StepOutput
+from anychip.schedule.refusal import QueueFull, RequestRefused
+
+HEARTBEAT_S = 1.0
+"""How often an idle engine says that it lives."""
+
+EXIT_OK = 0
+EXIT_START_FAILED = 3
+EXIT_DIED = 4
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class ServedEngine(Protocol):
+    """What the loop needs of an engine; `engine.py` has the one that serves."""
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; RequestRefused where it can never run."""
+
+    def abort(self, request_id: str) -> bool:
+        """End a request by its exact id."""
+
+    def flush_cache(self) -> bool:
+        """Empty the prefix cache unless something runs or waits."""
+
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+
+    def step(self) -> list[StepOutput]:
+        """One step; raises only what ends the process."""
+
+    def stats(self) -> SchedulerStats:
+        """A snapshot for metrics."""
+
+    def close(self) -> None:
+        """Give the chip back."""
+
+
+Builder = Callable[[ServeConfig, Callable[[str], None]], tuple[ServedEngine, EngineInfo]]
+"""(config, report) → engine and its facts. report: takes lines for the start-up log."""
+
+
+def main(fd: int, parent: int) -> int:
+    """Run the engine process on an inherited socket; the exit code.
+
+    parent: the server's process id, to notice that it died before this began.
+    """
+    _leave_signals_to_the_server()
+    _die_with(parent)
+    os.set_inheritable(fd, False)
+    connection = Connection(socket.socket(fileno=fd))
+    try:
+        return _boot(connection)
+    except PeerGone:
+        return EXIT_OK
+    finally:
+        connection.close()
+
+
+def _leave_signals_to_the_server() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _die_with(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; elsewhere the socket's end does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit(EXIT_OK)
+
+
+def _boot(connection: Connection) -> int:
+    boot: Boot = connection.receive_one(msgspec.msgpack.Decoder(Boot))
+    logging.basicConfig(level=boot.log_level.upper(), handlers=[_Forwarder(connection)])
+    try:
+        config = msgspec.msgpack.decode(boot.config, type=ServeConfig)
+        engine, info = _find(boot.builder)(config, _reporter(connection))
+    except StartError as error:
+        connection.send(StartFailed(str(error)))
+        return EXIT_START_FAILED
+    except Exception as error:
+        connection.send(StartFailed(_unexpected(error)))
+        raise
+    connection.send(Ready(info))
+    return _serve(connection, engine)
+
+
+def _serve(connection: Connection, engine: ServedEngine) -> int:
+    try:
+        EngineLoop(connection, engine).run()
+    except PeerGone:
+        raise
+    except Exception as error:
+        connection.send(Died(_unexpected(error)))
+        raise
+    finally:
+        engine.close()
+    return EXIT_OK
+
+
+def _unexpected(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _find(name: str) -> Builder:
+    module, _, function = name.partition(":")
+    builder: Builder = getattr(importlib.import_module(module), function)
+    return builder
+
+
+def _reporter(connection: Connection) -> Callable[[str], None]:
+    return lambda line: connection.send(LogLine(logging.INFO, line))
+
+
+class _Forwarder(logging.Handler):
+    """Sends log records to the server, which writes the log."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record; one that cannot be formatted is told on standard error."""
+        try:
+            self._connection.send(LogLine(record.levelno, self.format(record)))
+        except PeerGone:
+            return  # the loop notices on its own
+        except Exception:  # noqa: BLE001 (logging's rule: reported by handleError, never raised)
+            self.handleError(record)
+
+
+class EngineLoop:
+    """Commands in, one step, outputs out; single-threaded."""
+
+    def __init__(self, connection: Connection, engine: ServedEngine) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._decoder = msgspec.msgpack.Decoder(Commands)
+        self._closed = False
+
+    def run(self) -> None:
+        """Serve until `Close`. PeerGone where the server has left."""
+        while True:
+            wait_s = 0.0 if self._engine.has_work() else HEARTBEAT_S
+            for frame in self._connection.receive(wait_s):
+                for command in self._decoder.decode(frame).items:
+                    self._apply(command)
+            if self._closed:
+                return
+            outputs = self._engine.step() if self._engine.has_work() else []
+            self._connection.send(StepMessage(outputs, self._engine.stats()))
+
+    def _apply(self, command: Submit | Abort | Flush | Close) -> None:
+        if isinstance(command, Submit):
+            self._submit(command.request)
+        elif isinstance(command, Abort):
+            self._engine.abort(command.request_id)
+        elif isinstance(command, Flush):
+            self._connection.send(Flushed(command.number, self._engine.flush_cache()))
+        else:
+            self._closed = True
+
+    def _submit(self, request: Request) -> None:
+        try:
+            self._engine.submit(request)
+        except RequestRefused as error:
+            self._connection.send(Refused(request.id, str(error), isinstance(error, QueueFull)))

@@ -1,0 +1,223 @@
+"""Keeps one engine process running: starts it, watches its heartbeat, restarts it, or gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from anychip.engine.child import EngineChild, describe_exit
+from anychip.engine.connection import PeerGone
+from anychip.engine.messages import (
+    Abort,
+    Boot,
+    Close,
+    Died,
+    EngineInfo,
+    Flush,
+    Flushed,
+    LogLine,
+    Ready,
+    Refused,
+    StartError,
+    StartFailed,
+    StepMessage,
+    Submit,
+)
+
+log = logging.getLogger("anychip.engine")
+
+_EXIT_PATIENCE_S = 5.0
+
+
+class EngineState(str, Enum):
+    """Where the engine process is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """After which pause to restart, and when to give up: `deaths` within `window_s` seconds."""
+
+    first_pause_s: float = 1.0
+    deaths: int = 3
+    window_s: float = 600.0
+
+    def pause_s(self, recent: int) -> float | None:
+        """Seconds before the next start after `recent` deaths: 1, 2, 4 …; None: give up."""
+        return None if recent >= self.deaths else float(self.first_pause_s * 2 ** (recent - 1))
+
+
+class EngineListener(Protocol):
+    """Who is told what the engine says. Called on the event loop; must not block."""
+
+    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+        """The engine said something about requests."""
+
+    def on_down(self, reason: str) -> None:
+        """The engine process is gone and every running request with it."""
+
+
+class Supervisor:
+    """One engine process after another, at most one at a time.
+
+    watchdog_s: a ready engine that is silent for longer is killed (and restarted).
+    """
+
+    def __init__(
+        self, boot: Boot, listener: EngineListener, policy: RestartPolicy, watchdog_s: float
+    ) -> None:
+        self.state = EngineState.STARTING
+        self.reason = "the engine is starting"
+        self.info: EngineInfo | None = None
+        self.deaths = 0
+        self._boot, self._listener = boot, listener
+        self._policy, self._watchdog_s = policy, watchdog_s
+        self._child: EngineChild | None = None
+        self._verdict = ""
+        self._last_words = ""
+        self._heard = time.monotonic()
+        self._recent: list[float] = []
+        self._task: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[EngineInfo] | None = None
+        self._closing = asyncio.Event()
+
+    async def start(self) -> EngineInfo:
+        """Start the engine process and wait until it is ready. StartError if it never is."""
+        self._started = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run())
+        return await self._started
+
+    def send(self, items: Sequence[Submit | Abort | Flush]) -> None:
+        """Pass commands on; they are lost where no engine runs."""
+        if self._child is not None:
+            self._child.send(items)
+
+    def heartbeat_age(self) -> float:
+        """Seconds since the engine was last heard."""
+        return time.monotonic() - self._heard
+
+    @property
+    def pid(self) -> int | None:
+        """The running engine process, None between two."""
+        return self._child.pid if self._child else None
+
+    async def close(self, patience_s: float) -> None:
+        """End the engine process, in good order within `patience_s` seconds, then by force."""
+        self._closing.set()
+        if self._task is None:
+            return
+        if self._child is not None:
+            if self.state is EngineState.READY and patience_s > 0:
+                self._child.send([Close()])
+            else:
+                self._child.kill()
+        await asyncio.wait({self._task}, timeout=patience_s)
+        if self._child is not None:
+            self._child.kill()
+        await self._task
+        self.state = EngineState.CLOSED
+        self.reason = "the engine is closed"
+
+    async def _run(self) -> None:
+        try:
+            await self._supervise()
+        except Exception as error:
+            self._give_up(f"the supervisor failed: {error}")
+            raise
+
+    async def _supervise(self) -> None:
+        reason = await self._live()
+        if self.info is None:
+            self._give_up("stopped while starting" if self._closing.is_set() else reason)
+            return
+        while not self._closing.is_set():
+            pause_s = self._count_death(reason)
+            self._listener.on_down(reason)
+            if pause_s is None:
+                self._give_up(f"{len(self._recent)} engine deaths, the last: {reason}")
+                return
+            log.error("engine died: %s; restarting in %g s", reason, pause_s)
+            await _first_of(self._closing, pause_s)
+            if not self._closing.is_set():
+                reason = await self._live()
+
+    def _count_death(self, reason: str) -> float | None:
+        """Book one death; the pause before the next start, None where it was one too many."""
+        now = time.monotonic()
+        self.deaths += 1
+        self._recent = [when for when in self._recent if now - when < self._policy.window_s]
+        self._recent.append(now)
+        self.state = EngineState.RESTARTING
+        self.reason = f"the engine is restarting after: {reason}"
+        return self._policy.pause_s(len(self._recent))
+
+    def _give_up(self, reason: str) -> None:
+        self.state, self.reason = EngineState.FAILED, f"the engine has failed: {reason}"
+        if self._started is not None and not self._started.done():
+            self._started.set_exception(StartError(reason))
+        elif not self._closing.is_set():
+            log.critical("no further restart: %s", reason)
+
+    async def _live(self) -> str:
+        """One process from start to end; why it ended."""
+        self._verdict = self._last_words = ""
+        try:
+            child = self._child = await EngineChild.launch(self._boot)
+        except OSError as error:
+            return f"the engine process could not be started: {error}"
+        watchdog = asyncio.create_task(self._watch(child))
+        try:
+            await self._listen(child)
+        finally:
+            watchdog.cancel()
+            code = await child.end(_EXIT_PATIENCE_S)
+            self._child = None
+        words = self._verdict or self._last_words
+        return words or f"the engine process ended by itself: {describe_exit(code)}"
+
+    async def _listen(self, child: EngineChild) -> None:
+        while True:
+            try:
+                message = await child.receive()
+            except PeerGone:
+                return
+            self._heard = time.monotonic()
+            if isinstance(message, LogLine):
+                log.log(message.level, "%s", message.text)
+            elif isinstance(message, Ready):
+                self._ready(message.info)
+            elif isinstance(message, (StartFailed, Died)):
+                self._last_words = message.text
+            else:
+                self._listener.on_message(message)
+
+    def _ready(self, info: EngineInfo) -> None:
+        self.info, self.state, self.reason = info, EngineState.READY, ""
+        if self._started is not None and not self._started.done():
+            self._started.set_result(info)
+        else:
+            log.info("engine restarted")
+
+    async def _watch(self, child: EngineChild) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self._watchdog_s / 4))
+            if self.state is EngineState.READY and self.heartbeat_age() > self._watchdog_s:
+                self._verdict = f"no step ended within --watchdog-timeout {self._watchdog_s:g} s"
+                child.kill()
+
+
+async def _first_of(event: asyncio.Event, pause_s: float) -> None:
+    """Wait for the event, `pause_s` seconds at most."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({waiting}, timeout=pause_s)
+    waiting.cancel()

@@ -1,0 +1,35 @@
+"""Tables of the start-up log as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anychip.ops.record import Served
+from anychip.run.memory_plan import MemoryPlan
+from anychip.run.model_plan import ModelPlan
+
+
+def operator_table(rows: Sequence[Served], *, why: bool) -> str:
+    """Which implementation serves each operator; with `why`, who declined before it."""
+    lines = ["operators:", f"  {'operator':<20} {'kind':<9} implementation"]
+    for row in rows:
+        lines.append(f"  {row.op:<20} {row.kind:<9} {row.implementation}")
+        lines += [f"  {'':<20} {'':<9}   {reason}" for reason in row.why] if why else []
+    return "\n".join(lines)
+
+
+def memory_table(memory: MemoryPlan, plan: ModelPlan) -> str:
+    """Bytes by use, and the longest sequence that fits."""
+    lines = [f"memory ({memory.info.source}):"]
+    lines += [
+        f"  {name:<12} {nbytes / 2**20:>10,.1f} MiB" for name, nbytes in memory.table().items()
+    ]
+    tokens = memory.pages * plan.group.page_size
+    lines.append(f"  cache: {memory.pages:,} pages of {plan.group.page_size} = {tokens:,} tokens")
+    cut = (
+        ""
+        if memory.longest == plan.context_length
+        else f" (the model allows {plan.context_length:,})"
+    )
+    lines.append(f"  longest sequence: {memory.longest:,} tokens{cut}")
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""Fills one step: decodes first, then prefills under way, then new ones."""
+
+from __future__ import annotations
+
+from anychip.plan import Row, StepPlan, TableChange
+
+from .admission import next_admitted
+from .retraction import loses_least, make_room_for_decodes
+from .sequence import Sequence
+from .state import State
+
+
+class Planner:
+    """One step in the making. `sequences` are those of `rows`, in their order."""
+
+    def __init__(self, state: State) -> None:
+        self.sequences: list[Sequence] = []
+        self._state = state
+        self._rows: list[Row] = []
+        self._changes: list[TableChange] = []
+        self._budget = state.limits.step_tokens
+
+    def fill(self, step: int) -> StepPlan | None:
+        """Return the plan, or None where nothing can run."""
+        state = self._state
+        make_room_for_decodes(state)
+        for sequence in state.decoding.values():
+            self._add(sequence, 1)
+        self._prefill()
+        # No row although some wait: only prefills run and none of them gets a page. One gives
+        # way at a time; the last one alone always fits, or is told that it never will.
+        while not self._rows and (state.prefilling or state.queue):
+            if state.prefilling:
+                state.retract(loses_least(state, state.prefilling.values()))
+            self._prefill()
+        if not self._rows:
+            return None
+        return StepPlan(step=step, rows=tuple(self._rows), changes=tuple(self._changes))
+
+    def _prefill(self) -> None:
+        for sequence in self._state.prefilling.values():
+            self._add_chunk(sequence)
+        while self._budget > 0:
+            started = next_admitted(self._state)
+            if started is None:
+                return
+            self._add_chunk(started)
+
+    def _add_chunk(self, sequence: Sequence) -> None:
+        store, limits = self._state.store, self._state.limits
+        room = (len(sequence.pages) + store.available) * limits.page_size - sequence.computed
+        left = len(sequence.tokens) - sequence.computed
+        size = min(limits.chunk, self._budget, left, room)
+        if size > 0:
+            self._add(sequence, size)
+
+    def _add(self, sequence: Sequence, count: int) -> None:
+        store = self._state.store
+        missing = store.pages_for(sequence.computed + count) - len(sequence.pages)
+        if missing > 0:
+            sequence.pages += store.take(missing)
+        # Only a row carries its slot's changes: where the step fails, every sequence whose
+        # table the runner may have missed ends with it.
+        if sequence.dirty_from < len(sequence.pages):
+            self._changes.append(self._state.tell_table(sequence))
+        self._rows.append(sequence.row(count))
+        self.sequences.append(sequence)
+        self._budget -= count

@@ -1,0 +1,43 @@
+"""Who has to give way when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anychip.request import FinishReason
+
+from .admission import too_long
+from .sequence import Sequence
+from .state import State
+
+
+def loses_least(state: State, candidates: Iterable[Sequence]) -> Sequence:
+    """Return the one with the fewest computed positions outside the tree; of equals the latest."""
+    size = state.limits.page_size
+    return min(candidates, key=lambda sequence: (sequence.loss(size), -sequence.arrival))
+
+
+def make_room_for_decodes(state: State) -> None:
+    """See to it that every decoding request that is left has a page for its next token.
+
+    Progress: whoever is retracted here had a token since its admission, or makes way for one
+    that gets a token in this very step; tokens are kept, so this cannot go on for ever.
+    """
+    for sequence in _at_page_end(state):
+        # It holds every page there is, so nothing is left to evict and nobody to retract.
+        if len(sequence.pages) >= state.limits.pages:
+            state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
+    while len(_at_page_end(state)) > state.store.available:
+        state.retract(loses_least(state, state.running()))
+
+
+def force_retraction(state: State) -> None:
+    """Retract one on purpose; only one that got a token since it started, or nothing would end."""
+    every = state.hooks.force_retract_every
+    if every and state.decoding and (state.counters.steps + 1) % every == 0:
+        state.retract(loses_least(state, state.decoding.values()))
+
+
+def _at_page_end(state: State) -> list[Sequence]:
+    size = state.limits.page_size
+    return [s for s in state.decoding.values() if s.computed == len(s.pages) * size]

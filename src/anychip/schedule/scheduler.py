@@ -1,0 +1,193 @@
+"""The scheduler's verbs: add, abort, plan, commit. Everything here is plain integers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anychip.plan import CacheLimits, Row, SchedulerStats, StepPlan, StepResult
+from anychip.request import FinishReason, Request, StepOutput
+
+from .hooks import NO_HOOKS, SchedulerHooks
+from .invariants import violations
+from .planner import Planner
+from .refusal import TOKEN_IDS, QueueFull, RequestRefused, refuse_limits, refuse_unfit
+from .retraction import force_retraction
+from .sequence import Sequence
+from .state import State
+
+__all__ = ["QueueFull", "RequestRefused", "Scheduler", "SchedulerHooks"]
+
+
+class _Flight(msgspec.Struct, frozen=True):
+    """A step between its plan and its commit, and whose rows it has."""
+
+    plan: StepPlan
+    sequences: list[Sequence]
+
+
+class Scheduler:
+    """Decides what every step computes: plan, run it, commit, again.
+
+    One step is in flight at a time; while it is, nothing that it reads is given back. Called
+    from one thread. radix: whether finished prefixes are kept and found again.
+    max_queued: waiting requests at most; None is any number.
+    """
+
+    def __init__(
+        self,
+        limits: CacheLimits,
+        eos_ids: frozenset[int],
+        *,
+        radix: bool = True,
+        hooks: SchedulerHooks = NO_HOOKS,
+        max_queued: int | None = None,
+    ) -> None:
+        refuse_limits(limits)
+        self._state = State(limits, hooks, radix=radix)
+        self._eos_ids = eos_ids
+        self._max_queued = max_queued
+        self._arrivals = 0
+        self._flight: _Flight | None = None
+
+    def add(self, request: Request) -> None:
+        """Queue a request. RequestRefused (QueueFull where it is only too many) changes nothing."""
+        state = self._state
+        if request.id in state.by_id:
+            raise RequestRefused(f"request id {request.id!r} is in use; choose another")
+        refuse_unfit(request, state.limits)
+        if self._max_queued is not None and len(state.queue) >= self._max_queued:
+            raise QueueFull(
+                f"{len(state.queue)} requests wait, the limit is {self._max_queued}; try later"
+            )
+        sequence = Sequence(request, self._arrivals)
+        self._arrivals += 1
+        state.by_id[request.id] = sequence
+        state.queue.append(sequence)
+
+    def abort(self, request_id: str) -> bool:
+        """End a request by its exact id; False where there is none.
+
+        A running one ends at once, or with the commit of the step in flight; it gets no token
+        after this call. Its last output comes with the next `commit` or `take_outputs`.
+        """
+        sequence = self._state.by_id.get(request_id)
+        if sequence is None:
+            return False
+        if self._flight is not None and sequence.slot >= 0:
+            sequence.aborted = True
+        else:
+            self._state.end(sequence, FinishReason.ABORT)
+        return True
+
+    def plan(self) -> StepPlan | None:
+        """Return the next step, to be run and then given to `commit` or `fail`; None if idle.
+
+        RuntimeError where the step before is still in flight.
+        """
+        if self._flight is not None:
+            raise RuntimeError(f"step {self._flight.plan.step} is in flight; commit it first")
+        force_retraction(self._state)
+        planner = Planner(self._state)
+        plan = planner.fill(self._state.counters.steps + 1)
+        if plan is not None:
+            self._state.counters.steps = plan.step
+            self._flight = _Flight(plan, planner.sequences)
+        return plan
+
+    def commit(self, plan: StepPlan, result: StepResult) -> list[StepOutput]:
+        """Take in what the step sampled and return all outputs since the last time.
+
+        ValueError, with nothing changed, for a result that does not answer the plan.
+        """
+        flight = self._landing(plan)
+        _refuse_mismatch(plan, result)
+        self._flight = None
+        rows = zip(flight.sequences, plan.rows, result.tokens, strict=True)
+        for sequence, row, token in rows:
+            sequence.computed = row.start + len(row.tokens)
+            if not sequence.aborted:
+                self._advance(sequence, row, token)
+        self._end_aborted()
+        return self.take_outputs()
+
+    def fail(self, plan: StepPlan, message: str) -> list[StepOutput]:
+        """End every request of a step that failed; the others go on. Nothing it wrote is cached."""
+        flight = self._landing(plan)
+        self._flight = None
+        self._end_aborted()
+        for sequence in flight.sequences:
+            if sequence.request.id in self._state.by_id:
+                self._state.end(sequence, FinishReason.ERROR, error=message)
+        return self.take_outputs()
+
+    def take_outputs(self) -> list[StepOutput]:
+        """Return and forget the outputs that came about without a step."""
+        outputs, self._state.outbox = self._state.outbox, []
+        return outputs
+
+    def has_work(self) -> bool:
+        """Say whether anything runs, waits, or waits to be taken out."""
+        return bool(self._state.by_id or self._state.outbox)
+
+    def flush_cache(self) -> bool:
+        """Free every cached page; False, with nothing done, while any request runs or waits."""
+        if self._state.by_id:
+            return False
+        self._state.store.flush()
+        return True
+
+    def stats(self) -> SchedulerStats:
+        """Return a snapshot; costs nothing that grows with the cache."""
+        state = self._state
+        free, cached = state.store.allocator.free_count, state.store.evictable
+        return SchedulerStats(
+            running=len(state.decoding) + len(state.prefilling),
+            queued=len(state.queue),
+            pages_total=state.limits.pages,
+            pages_free=free,
+            pages_cached=cached,
+            pages_held=state.limits.pages - free - cached,
+            evicted_pages=state.store.evicted,
+            **msgspec.structs.asdict(state.counters),
+        )
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the books, nothing where they are sound; counts it too."""
+        found = violations(self._state)
+        self._state.counters.check_violations += len(found)
+        return found
+
+    def _landing(self, plan: StepPlan) -> _Flight:
+        if self._flight is None or self._flight.plan.step != plan.step:
+            raise ValueError(f"step {plan.step} is not in flight")
+        return self._flight
+
+    def _advance(self, sequence: Sequence, row: Row, token: int) -> None:
+        state, name = self._state, sequence.request.id
+        if name in state.prefilling:
+            state.share(sequence)
+        if not row.sample:
+            return
+        sequence.tokens.append(token)
+        finish = sequence.end_after(token, self._eos_ids, state.limits.context_length)
+        if finish is not None:
+            state.end(sequence, finish, token_ids=(token,))
+            return
+        state.emit(sequence, (token,))
+        if name in state.prefilling:
+            state.decoding[name] = state.prefilling.pop(name)
+
+    def _end_aborted(self) -> None:
+        for sequence in self._state.running():
+            if sequence.aborted:
+                self._state.end(sequence, FinishReason.ABORT)
+
+
+def _refuse_mismatch(plan: StepPlan, result: StepResult) -> None:
+    if len(result.tokens) != len(plan.rows):
+        raise ValueError(
+            f"step {plan.step} has {len(plan.rows)} rows, the result {len(result.tokens)} tokens"
+        )
+    for index, (row, token) in enumerate(zip(plan.rows, result.tokens, strict=True)):
+        if row.sample and not 0 <= token < TOKEN_IDS:
+            raise ValueError(f"step {plan.step}: row {index} asked for a token and got {token}")

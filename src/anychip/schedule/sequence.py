@@ -1,0 +1,112 @@
+"""The scheduler's record of one request."""
+
+from __future__ import annotations
+
+from array import array
+
+from anychip.plan import Row
+from anychip.request import FinishReason, Request
+
+from .noise import NoiseStream
+from .radix import RadixNode
+
+GREEDY_BELOW = 1e-6
+"""A temperature under this is greedy: the softmax would overflow before it mattered."""
+
+
+class Sequence:
+    """One request: queued (slot -1, no pages), prefilling, or decoding.
+
+    tokens: prompt and output. computed: positions whose KV is in the cache, 0 .. computed - 1.
+    pages: the slot's page table. Its first `shared` pages belong to the prefix tree and are
+    locked through `node`; the others are this sequence's own. Hence
+    shared * page_size <= computed <= len(pages) * page_size: a shared page is never written.
+    dirty_from: table entries from here on are not told to the runner yet.
+    """
+
+    __slots__ = (
+        "aborted",
+        "admitted",
+        "arrival",
+        "cached_tokens",
+        "computed",
+        "dirty_from",
+        "node",
+        "noise",
+        "pages",
+        "prompt_length",
+        "request",
+        "retractions",
+        "shared",
+        "slot",
+        "temperature",
+        "tokens",
+    )
+
+    def __init__(self, request: Request, arrival: int) -> None:
+        params = request.params
+        self.request = request
+        self.arrival = arrival
+        self.tokens = array("i", request.prompt)
+        self.prompt_length = len(request.prompt)
+        self.noise = NoiseStream(params.seed, params.draw)
+        self.temperature = 0.0 if params.temperature < GREEDY_BELOW else params.temperature
+        self.admitted = False  # at least once; retraction does not undo it
+        self.aborted = False  # takes effect at the commit of the step in flight
+        self.cached_tokens = 0
+        self.retractions = 0
+        self.forget_place()
+
+    def forget_place(self) -> None:
+        """Forget slot and pages, which the caller has given back."""
+        self.slot = -1
+        self.pages: list[int] = []
+        self.shared = 0
+        self.node: RadixNode | None = None
+        self.computed = 0
+        self.dirty_from = 0
+
+    @property
+    def output_length(self) -> int:
+        """Tokens produced so far, retractions survived."""
+        return len(self.tokens) - self.prompt_length
+
+    def remaining(self, context_length: int) -> int:
+        """Tokens that it may still produce."""
+        allowed = self.request.params.max_tokens - self.output_length
+        return min(allowed, context_length - len(self.tokens))
+
+    def loss(self, page_size: int) -> int:
+        """Computed positions that a retraction throws away: those outside the prefix tree."""
+        return self.computed - self.shared * page_size
+
+    def row(self, count: int) -> Row:
+        """Return the row that computes the next `count` positions.
+
+        The last position of `tokens` samples. A greedy row's noise is never read and stays 0.
+        """
+        end = self.computed + count
+        tokens = tuple(self.tokens[self.computed : end])
+        if end < len(self.tokens):
+            return Row(slot=self.slot, tokens=tokens, start=self.computed, sample=False)
+        params = self.request.params
+        return Row(
+            slot=self.slot,
+            tokens=tokens,
+            start=self.computed,
+            sample=True,
+            temperature=self.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            noise=self.noise.at(self.output_length) if self.temperature else 0.0,
+        )
+
+    def end_after(
+        self, token: int, eos_ids: frozenset[int], context_length: int
+    ) -> FinishReason | None:
+        """Say whether `token`, already appended, was the last one."""
+        params = self.request.params
+        if token in params.stop_token_ids or (token in eos_ids and not params.ignore_eos):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.remaining(context_length) <= 0 else None

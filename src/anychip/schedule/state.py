@@ -1,0 +1,143 @@
+"""Who waits, who runs and what they hold: the scheduler's data and the moves between."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from anychip.plan import CacheLimits, TableChange
+from anychip.request import FinishReason, StepOutput
+
+from .hooks import SchedulerHooks
+from .sequence import Sequence
+from .store import PageStore
+
+
+class Counters(msgspec.Struct):
+    """Lifetime counts for SchedulerStats."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    retractions: int = 0
+    aborted: int = 0
+    steps: int = 0
+    check_violations: int = 0
+
+
+class State:
+    """A request is in exactly one of `queue`, `prefilling`, `decoding`, and always in `by_id`.
+
+    The queue is in order of arrival, which puts retracted requests in front of new ones.
+    tables: what the plans so far said of every slot's page table.
+    admission_blocked: the head of the queue was tried and does not fit; nothing happened since
+    that could change it, so it is not tried again.
+    """
+
+    def __init__(self, limits: CacheLimits, hooks: SchedulerHooks, *, radix: bool) -> None:
+        self.limits = limits
+        self.hooks = hooks
+        self.store = PageStore(
+            limits.pages, limits.page_size, radix=radix, force_miss=hooks.force_miss
+        )
+        # Every running request may need one token of the budget: more would starve each other.
+        self.slots = min(limits.max_running, limits.step_tokens)
+        self.free_slots = list(range(self.slots - 1, -1, -1))
+        self.tables: list[list[int]] = [[] for _ in range(self.slots)]
+        self.queue: deque[Sequence] = deque()
+        self.prefilling: dict[str, Sequence] = {}
+        self.decoding: dict[str, Sequence] = {}
+        self.by_id: dict[str, Sequence] = {}
+        self.outbox: list[StepOutput] = []
+        self.counters = Counters()
+        self.admission_blocked = False
+
+    def running(self) -> list[Sequence]:
+        """Return those that hold a slot."""
+        return [*self.decoding.values(), *self.prefilling.values()]
+
+    def start(self, sequence: Sequence) -> None:
+        """Give a slot to the head of the queue, whose prefix is attached already."""
+        self.queue.popleft()
+        sequence.slot = self.free_slots.pop()
+        self.prefilling[sequence.request.id] = sequence
+        if not sequence.admitted:
+            sequence.admitted = True
+            sequence.cached_tokens = sequence.computed
+            self.counters.prompt_tokens += sequence.prompt_length
+            self.counters.cached_tokens += sequence.computed
+
+    def share(self, sequence: Sequence) -> None:
+        """Put its computed whole pages into the prefix tree."""
+        if self.store.share(sequence):
+            self.admission_blocked = False
+
+    def retract(self, sequence: Sequence) -> None:
+        """Take slot and pages away and queue it again with its output kept.
+
+        Its own pages are not cached: memory is what is missing.
+        """
+        self._vacate(sequence)
+        sequence.retractions += 1
+        self.counters.retractions += 1
+        place = 0
+        while place < len(self.queue) and self.queue[place].arrival < sequence.arrival:
+            place += 1
+        self.queue.insert(place, sequence)
+
+    def end(
+        self,
+        sequence: Sequence,
+        finish: FinishReason,
+        *,
+        token_ids: tuple[int, ...] = (),
+        error: str | None = None,
+    ) -> None:
+        """Take a request out of everything and put its last output into the outbox."""
+        if sequence.slot >= 0:
+            # An abort caches too: it is how a stop string ends, and the next turn comes back.
+            if error is None:
+                self.store.share(sequence)
+            self._vacate(sequence)
+        else:
+            self.queue.remove(sequence)
+            self.admission_blocked = False
+        del self.by_id[sequence.request.id]
+        self.counters.aborted += finish is FinishReason.ABORT
+        self.emit(sequence, token_ids, finish, error)
+
+    def emit(
+        self,
+        sequence: Sequence,
+        token_ids: tuple[int, ...],
+        finish: FinishReason | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Put an output into the outbox."""
+        self.counters.generated_tokens += len(token_ids)
+        self.outbox.append(
+            StepOutput(
+                request_id=sequence.request.id,
+                token_ids=token_ids,
+                finish=finish,
+                cached_tokens=sequence.cached_tokens,
+                retractions=sequence.retractions,
+                error=error,
+            )
+        )
+
+    def tell_table(self, sequence: Sequence) -> TableChange:
+        """Return the change that brings the slot's table up to date."""
+        first = sequence.dirty_from
+        change = TableChange(slot=sequence.slot, first=first, pages=tuple(sequence.pages[first:]))
+        self.tables[change.slot][first : first + len(change.pages)] = change.pages
+        sequence.dirty_from = len(sequence.pages)
+        return change
+
+    def _vacate(self, sequence: Sequence) -> None:
+        place = self.decoding if sequence.request.id in self.decoding else self.prefilling
+        del place[sequence.request.id]
+        self.free_slots.append(sequence.slot)
+        self.store.detach(sequence)
+        self.admission_blocked = False

@@ -1,0 +1,96 @@
+"""Pages as sequences see them: the free ones, the prefix tree's, and each sequence's own."""
+
+from __future__ import annotations
+
+from .pages import PageAllocator
+from .radix import RadixTree
+from .sequence import Sequence
+
+
+class PageStore:
+    """Every page is in one place: free, in the tree, or a sequence's own.
+
+    A page given back may be handed out by the very next plan. That is sound although the step
+    before may still be reading it: a chip runs steps in order, and the plan that hands the page
+    out carries the changed tables of all its rows. No page is given back between a step's plan
+    and its commit.
+    """
+
+    def __init__(self, pages: int, page_size: int, *, radix: bool, force_miss: bool) -> None:
+        self.page_size = page_size
+        self.allocator = PageAllocator(pages)
+        self.tree = RadixTree(page_size) if radix else None
+        self.evicted = 0
+        self._force_miss = force_miss
+
+    @property
+    def evictable(self) -> int:
+        """Cached pages that nobody holds."""
+        return self.tree.evictable if self.tree else 0
+
+    @property
+    def available(self) -> int:
+        """Pages that can be had without retracting anyone."""
+        return self.allocator.free_count + self.evictable
+
+    def pages_for(self, positions: int) -> int:
+        """Pages that hold so many positions."""
+        return -(-positions // self.page_size)
+
+    def take(self, count: int) -> list[int]:
+        """Hand out pages, evicting as needed. PageError where `available` is less."""
+        short = count - self.allocator.free_count
+        if short > 0 and self.tree:
+            evicted = self.tree.evict(short)
+            self.evicted += len(evicted)
+            self.allocator.give_back(evicted)
+        return self.allocator.take(count)
+
+    def attach(self, sequence: Sequence) -> None:
+        """Lock the longest cached prefix and make it the start of the sequence's table.
+
+        The last token is never taken from the cache: its logits have to be computed.
+        """
+        if self.tree is None:
+            return
+        longest = 0 if self._force_miss else len(sequence.tokens) - 1
+        node, pages = self.tree.match(sequence.request.namespace, sequence.tokens[:longest])
+        self.tree.lock(node)
+        sequence.node = node
+        sequence.pages = pages
+        sequence.shared = len(pages)
+        sequence.computed = len(pages) * self.page_size
+
+    def share(self, sequence: Sequence) -> bool:
+        """Put the computed whole pages into the tree; say whether it holds more of it now.
+
+        Where the tree had some of them already the sequence changes over to the tree's and its
+        own are free: the next plan with a row of it carries the changed table entries.
+        """
+        whole = sequence.computed // self.page_size
+        if self.tree is None or sequence.node is None or whole <= sequence.shared:
+            return False
+        first = sequence.shared
+        own = sequence.pages[first:whole]
+        tokens = sequence.tokens[first * self.page_size : whole * self.page_size]
+        node, known = self.tree.insert(sequence.node, tokens, own)
+        self.tree.lock(node, below=sequence.node)
+        if known:
+            self.allocator.give_back(own[: len(known)])
+            sequence.pages[first : first + len(known)] = known
+            sequence.dirty_from = min(sequence.dirty_from, first)
+        sequence.node = node
+        sequence.shared = whole
+        return True
+
+    def detach(self, sequence: Sequence) -> None:
+        """Give back the sequence's own pages and let go of its prefix."""
+        self.allocator.give_back(sequence.pages[sequence.shared :])
+        if self.tree and sequence.node:
+            self.tree.unlock(sequence.node)
+        sequence.forget_place()
+
+    def flush(self) -> None:
+        """Free every cached page that nobody holds."""
+        if self.tree:
+            self.allocator.give_back(self.tree.clear())

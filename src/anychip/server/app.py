@@ -1,0 +1,54 @@
+"""The routes, and the layers around them."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from anychip.server import health, native
+from anychip.server.auth import KeyCheck, OriginCheck
+from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_error
+from anychip.server.openai_chat import chat_completions
+from anychip.server.openai_completions import completions
+from anychip.server.service import Service
+
+_GET, _POST = ["GET"], ["POST"]
+
+ROUTES = (
+    Route("/v1/chat/completions", chat_completions, methods=_POST),
+    Route("/v1/completions", completions, methods=_POST),
+    Route("/v1/models", health.models, methods=_GET),
+    Route("/v1/models/{name:path}", health.model, methods=_GET),
+    Route("/v1/tokenize", native.tokenize, methods=_POST),
+    Route("/v1/detokenize", native.detokenize, methods=_POST),
+    Route("/generate", native.generate, methods=["POST", "PUT"]),
+    Route("/tokenize", native.tokenize, methods=_POST),
+    Route("/detokenize", native.detokenize, methods=_POST),
+    Route("/flush_cache", native.flush_cache, methods=_POST),
+    Route("/abort_request", native.abort_request, methods=_POST),
+    Route("/health", health.health, methods=_GET),
+    Route("/ready", health.ready, methods=_GET),
+    Route("/server_info", health.server_info, methods=_GET),
+    Route("/metrics", health.metrics, methods=_GET),
+)
+
+
+def build_app(service: Service) -> Starlette:
+    """The ASGI application of a service."""
+    config = service.config
+    app = Starlette(
+        routes=list(ROUTES),
+        middleware=[
+            Middleware(OriginCheck, bound_host=config.host),
+            Middleware(KeyCheck, api_key=config.api_key, admin_key=config.admin_api_key),
+        ],
+        exception_handlers={
+            ApiError: on_api_error,
+            HTTPException: on_http_error,
+            Exception: on_crash,
+        },
+    )
+    app.state.service = service
+    return app

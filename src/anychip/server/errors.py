@@ -1,0 +1,95 @@
+"""Errors as OpenAI's SDKs read them: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+_RETRY_AFTER = {"Retry-After": "1"}
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The inner object of an error."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorEnvelope(msgspec.Struct, frozen=True):
+    """The whole body of an error answer, and the last event of a stream that failed."""
+
+    error: ErrorBody
+
+
+class ApiError(Exception):
+    """An error for the client: HTTP status, and what the body says."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = ErrorBody(message=message, type=type, param=param, code=code)
+
+    def envelope(self) -> bytes:
+        """The JSON body."""
+        return msgspec.json.encode(ErrorEnvelope(self.body))
+
+    def response(self) -> Response:
+        """The whole answer."""
+        headers = _RETRY_AFTER if self.status in (429, 503) else None
+        return Response(self.envelope(), self.status, headers, "application/json")
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """400: the client must change the request."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unavailable(message: str, code: str = "unavailable") -> ApiError:
+    """503: the same request may succeed later or elsewhere."""
+    return ApiError(503, message, type="service_unavailable", code=code)
+
+
+def server_error(message: str, code: str = "engine_error") -> ApiError:
+    """500: the request was sound, we failed."""
+    return ApiError(500, message, type="server_error", code=code)
+
+
+async def on_api_error(request: Request, error: Exception) -> Response:
+    """Starlette handler of ApiError."""
+    if not isinstance(error, ApiError):
+        raise error
+    return error.response()
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Starlette handler of its own 404 and 405."""
+    if not isinstance(error, HTTPException):
+        raise error
+    where = f"{request.method} {request.url.path}"
+    texts = {
+        404: (f"there is no {where}", "unknown_url"),
+        405: (f"{where}: wrong method", "method_not_allowed"),
+    }
+    text, code = texts.get(error.status_code, (str(error.detail), "http_error"))
+    answer = ApiError(error.status_code, text, code=code).response()
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def on_crash(request: Request, error: Exception) -> Response:
+    """Starlette handler of what nobody expected; the traceback goes to the log, not out."""
+    return server_error(
+        f"internal error ({type(error).__name__}); the server's log has the details", "internal"
+    ).response()

@@ -1,0 +1,290 @@
+"""One API call as sequences of the engine: fan-out for n, text out, stop strings, usage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from anychip.engine.client import EngineClient, EngineUnavailable
+from anychip.request import FinishReason, Request, SamplingParams, StepOutput
+from anychip.schedule.refusal import QueueFull, RequestRefused
+from anychip.server.errors import ApiError, bad_request, server_error, unavailable
+from anychip.server.metrics import Metrics
+from anychip.server.service import Service
+from anychip.server.validation import Sampling
+from anychip.text.stop import StopChecker
+from anychip.text.tokenizer import Tokenizer
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """What one choice gained; the last one carries `finish` (stop, length or abort).
+
+    matched: the stop string or stop token that ended it.
+    """
+
+    choice: int
+    text: str = ""
+    finish: str | None = None
+    matched: str | int | None = None
+
+
+class Choice:
+    """One sequence: its tokens so far, their text up to a stop string, and how it ended."""
+
+    def __init__(
+        self,
+        index: int,
+        tokenizer: Tokenizer,
+        stops: Sequence[str],
+        *,
+        interval: int,
+        at_start: bool,
+    ) -> None:
+        self.index = index
+        self.token_ids: list[int] = []
+        self.finish: str | None = None
+        self.matched: str | int | None = None
+        self.cached_tokens = 0
+        self.retractions = 0
+        self._written: list[str] = []
+        self._detokenizer = tokenizer.detokenizer(skip_special_tokens=True, at_start=at_start)
+        self._stops = StopChecker(stops) if stops else None
+        self._interval = interval
+        self._unsent = 0
+        self._due = 1
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self._written)
+
+    def take(self, output: StepOutput) -> Piece | None:
+        """Take in a step's output; a piece when something is to be told."""
+        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        self.retractions = max(self.retractions, output.retractions)
+        self._read(output)
+        if self.finish is None and output.finish is not None:
+            self._end(output.finish)
+        if self.finish is None and len(self.token_ids) < self._due:
+            return None
+        self._due = len(self.token_ids) + self._interval
+        text = "".join(self._written[self._unsent :])
+        self._unsent = len(self._written)
+        if not text and self.finish is None:
+            return None
+        return Piece(choice=self.index, text=text, finish=self.finish, matched=self.matched)
+
+    def _read(self, output: StepOutput) -> None:
+        tokens = output.token_ids
+        # The stop token counts as generated; its text is nobody's business.
+        stop_token = tokens[-1:] if output.finish is FinishReason.STOP else ()
+        shown = tokens[: len(tokens) - len(stop_token)]
+        if self._stops is None:
+            self._written.append(self._detokenizer.feed(shown))
+            self.token_ids.extend(shown)
+        else:
+            self._read_until_stop(shown)
+        if stop_token and self.finish is None:
+            self.token_ids.extend(stop_token)
+            self.matched = stop_token[0]
+
+    def _read_until_stop(self, tokens: Sequence[int]) -> None:
+        """One token at a time, so that none after the stop string is counted."""
+        for token in tokens:
+            self.token_ids.append(token)
+            if self._check(self._detokenizer.feed((token,))):
+                return
+
+    def _check(self, text: str) -> bool:
+        """Write `text` up to a stop string; whether there was one."""
+        if self._stops is None:
+            self._written.append(text)
+            return False
+        result = self._stops.feed(text)
+        self._written.append(result.text_to_emit)
+        if result.stopped is None:
+            return False
+        self.finish, self.matched = "stop", result.stopped
+        return True
+
+    def _end(self, finish: FinishReason) -> None:
+        if self._check(self._detokenizer.flush()):
+            return
+        if self._stops is not None:
+            self._written.append(self._stops.flush())
+        self.finish = finish.value
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one call. A prompt counts once, however many choices continue it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+class Generation:
+    """The sequences of one call, prompts x n, choice = prompt * n + draw.
+
+    Registered in `service.live` under `rid` while it runs, on every way out removed.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        rid: str,
+        prompts: Sequence[tuple[int, ...]],
+        max_tokens: Sequence[int],
+        sampling: Sampling,
+        *,
+        at_start: bool = False,
+    ) -> None:
+        self.rid = rid
+        self.prompts = prompts
+        self.n = sampling.n
+        self.started = time.monotonic()
+        self._service = service
+        self._client: EngineClient = service.client
+        seed = service.next_seed() if sampling.seed is None else sampling.seed
+        self.choices: list[Choice] = []
+        self._requests: list[Request] = []
+        for prompt, limit in zip(prompts, max_tokens, strict=True):
+            for draw in range(sampling.n):
+                self._add(prompt, sampling_params(sampling, limit, seed, draw), sampling, at_start)
+        self._by_id = {request.id: i for i, request in enumerate(self._requests)}
+
+    def _add(
+        self, prompt: tuple[int, ...], params: SamplingParams, sampling: Sampling, at_start: bool
+    ) -> None:
+        service = self._service
+        choice = Choice(
+            len(self.choices),
+            service.tokenizer,
+            sampling.stop,
+            interval=service.config.stream_interval,
+            at_start=at_start,
+        )
+        self.choices.append(choice)
+        request_id = service.next_engine_id(self.rid)
+        self._requests.append(Request(id=request_id, prompt=prompt, params=params))
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """Everything that is generated, as it comes. Close the iterator to abort the rest.
+
+        Raises ApiError: 400 refused, 503 no engine or queue full, 500 it failed on the way.
+        """
+        with self._service.registered(self):
+            timing = Timing(self._service.metrics, self.started, len(self.choices))
+            try:
+                async with aclosing(self._client.generate(*self._requests)) as outputs:
+                    async for output in outputs:
+                        piece = self._take(output, timing)
+                        if piece is not None:
+                            yield piece
+            except (EngineUnavailable, RequestRefused) as error:
+                timing.refuse()
+                raise _refused(error) from error
+            finally:
+                timing.close()
+
+    async def run(self) -> None:
+        """Generate all of it; the answer is in `choices`."""
+        async with aclosing(self.pieces()) as pieces:
+            async for _ in pieces:
+                pass
+
+    def abort(self) -> None:
+        """End what still runs; its choices finish with "abort"."""
+        for request, choice in zip(self._requests, self.choices, strict=True):
+            if choice.finish is None:
+                self._client.abort(request.id)
+
+    def usage(self, prompt: int | None = None) -> Usage:
+        """Tokens of one prompt and its choices, or of all."""
+        chosen = range(len(self.prompts)) if prompt is None else (prompt,)
+        mine = [self.choices[p * self.n : (p + 1) * self.n] for p in chosen]
+        return Usage(
+            prompt_tokens=sum(len(self.prompts[p]) for p in chosen),
+            completion_tokens=sum(len(c.token_ids) for choices in mine for c in choices),
+            cached_tokens=sum(choices[0].cached_tokens for choices in mine),
+        )
+
+    def _take(self, output: StepOutput, timing: Timing) -> Piece | None:
+        choice = self.choices[self._by_id[output.request_id]]
+        if choice.finish is not None:
+            return None  # a stop string ended it; this is what the engine had under way
+        if output.finish is FinishReason.ERROR:
+            raise _failed(output)
+        piece = choice.take(output)
+        timing.take(choice)
+        if choice.finish is not None and output.finish is None:
+            self._client.abort(output.request_id)
+        return piece
+
+
+def sampling_params(sampling: Sampling, max_tokens: int, seed: int, draw: int) -> SamplingParams:
+    """The engine's form of checked settings, for one choice."""
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=seed,
+        draw=draw,
+        stop_token_ids=sampling.stop_token_ids,
+        ignore_eos=sampling.ignore_eos,
+    )
+
+
+def _refused(error: EngineUnavailable | RequestRefused) -> ApiError:
+    if isinstance(error, EngineUnavailable):
+        return unavailable(str(error), "engine_unavailable")
+    if isinstance(error, QueueFull):
+        return unavailable(str(error), "queue_full")
+    return bad_request(str(error))
+
+
+def _failed(output: StepOutput) -> ApiError:
+    return server_error(output.error or "the engine ended the request without a reason")
+
+
+class Timing:
+    """Books one call's latencies and its end."""
+
+    def __init__(self, metrics: Metrics, started: float, choices: int) -> None:
+        self._metrics = metrics
+        self._started = started
+        self._first: dict[int, float] = {}
+        self._unfinished = choices
+
+    def take(self, choice: Choice) -> None:
+        """After each output of a choice."""
+        now = time.monotonic()
+        if choice.token_ids and choice.index not in self._first:
+            self._first[choice.index] = now
+            self._metrics.first_token.observe(now - self._started)
+        if choice.finish is not None:
+            self._finish(choice, now)
+
+    def _finish(self, choice: Choice, now: float) -> None:
+        if choice.finish == FinishReason.ABORT.value:
+            return  # close() counts it
+        self._unfinished -= 1
+        self._metrics.requests.labels(self._metrics.model, choice.finish).inc()
+        self._metrics.latency.observe(now - self._started)
+        if len(choice.token_ids) > 1:
+            decode = now - self._first[choice.index]
+            self._metrics.per_token.observe(decode / (len(choice.token_ids) - 1))
+
+    def refuse(self) -> None:
+        """When the engine did not take the call."""
+        self._unfinished = 0
+
+    def close(self) -> None:
+        """When the call is over: what has not finished was aborted or failed."""
+        if self._unfinished:
+            self._metrics.aborted.inc(self._unfinished)

@@ -1,0 +1,63 @@
+"""The address that the server listens on, taken before anything slow is started."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from anychip.engine.messages import StartError
+from anychip.server.auth import is_loopback
+
+_REASONS = {
+    errno.EADDRINUSE: "is in use; stop what listens there, or choose another --port",
+    errno.EACCES: "may not be used by this user; choose a --port over 1023",
+    errno.EADDRNOTAVAIL: "is no address of this machine; choose another --host",
+}
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address. StartError where that cannot be, with the way out.
+
+    It does not listen yet: until the model is loaded, connections are refused, as a TCP probe
+    expects. port: 0 for any free one.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise StartError(f"--host: {host!r} is no address: {error.strerror}") from error
+    taken = socket.socket(family, kind, protocol)
+    # A restart must not wait for connections of the run before to time out.
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(address)
+        taken.setblocking(False)
+    except OSError as error:
+        taken.close()
+        raise refused(f"{host}:{port}", error) from error
+    return taken
+
+
+def refused(address: str, error: OSError) -> StartError:
+    """What the system's refusal of an address means for the user."""
+    reason = _REASONS.get(error.errno or 0, f"cannot be used: {error.strerror}")
+    return StartError(f"--port: {address} {reason}")
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where a client on this machine reaches it."""
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def exposure(host: str, api_key: str | None) -> str:
+    """A warning where the server is open to others and asks for no key; else empty."""
+    if api_key or is_loopback(host):
+        return ""
+    return (
+        f"LISTENING ON {host} WITHOUT A KEY: whoever reaches this machine can use the model and"
+        " read the answers' metrics; set --api-key (ANYCHIP_API_KEY), or --host 127.0.0.1"
+    )

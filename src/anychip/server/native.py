@@ -1,0 +1,298 @@
+"""SGLang's native endpoints: /generate, /tokenize, /detokenize, /flush_cache, /abort_request, …"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from anychip.engine.client import EngineUnavailable
+from anychip.server.auth import require_admin
+from anychip.server.errors import ApiError, bad_request, unavailable
+from anychip.server.generation import Choice, Generation
+from anychip.server.openai_completions import prompt_ids
+from anychip.server.openai_protocol import NotYet, stop_strings
+from anychip.server.service import Service, new_rid
+from anychip.server.stream import DONE, EventStream, event, json_answer
+from anychip.server.validation import (
+    MAX_SEQUENCES,
+    Sampling,
+    check_rid,
+    check_sampling,
+    check_volume,
+    convert,
+    fit_max_tokens,
+    read_object,
+)
+
+DEFAULT_MAX_TOKENS = 128
+"""SGLang's default of this endpoint."""
+
+
+class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
+    """`sampling_params` of /generate."""
+
+    max_new_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    sampling_seed: int | None = None
+    n: int = 1
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /generate: text or input_ids, one or a list."""
+
+    text: str | list[str] | None = None
+    input_ids: list[int | list[int]] | None = None
+    sampling_params: dict[str, Any] | None = None
+    stream: bool = False
+    rid: str | None = None
+
+
+_GENERATE_NOT_YET: NotYet = {
+    "input_embeds": (),
+    "image_data": (),
+    "audio_data": (),
+    "video_data": (),
+    "return_logprob": (False,),
+    "logprob_start_len": (-1,),
+    "top_logprobs_num": (0,),
+    "token_ids_logprob": (),
+    "return_text_in_logprobs": (True, False),
+    "return_hidden_states": (False,),
+    "session_params": (),
+    "lora_path": (),
+    "custom_logit_processor": (),
+    "priority": (0,),
+    "extra_key": (),
+    "cache_salt": (),
+    "log_metrics": (True,),
+}
+
+_SAMPLING_NOT_YET: NotYet = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "min_new_tokens": (0,),
+    "logit_bias": ({},),
+    "regex": (),
+    "json_schema": (),
+    "ebnf": (),
+    "structural_tag": (),
+    "stop_regex": (),
+    "beam_width": (1,),
+    "custom_params": (),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "no_stop_trim": (False,),
+    "stream_interval": (),
+}
+
+
+async def generate(request: Request) -> Response:
+    """Continue one prompt or several; a stream's texts are cumulative, as SGLang's are."""
+    service: Service = request.app.state.service
+    service.check_open()
+    body = await read_object(request, service.config.max_request_bytes)
+    call = convert(body, GenerateRequest, _GENERATE_NOT_YET)
+    prompts, single = _prompts_of(call)
+    sampling = _sampling_of(call, service.info.vocab_size)
+    rid = call.rid or new_rid("gen")
+    check_rid(rid)
+    check_volume(len(prompts), sampling.n, 1, "max_new_tokens")
+    ids = [await prompt_ids(service, prompt, name) for name, prompt in prompts]
+    limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]
+    check_volume(len(prompts), sampling.n, max(limits), "max_new_tokens")
+    generation = Generation(service, rid, ids, limits, sampling)
+    alone = single and sampling.n == 1
+    if call.stream:
+        return EventStream(_events(generation, alone))
+    return await json_answer(request, _whole(generation, alone))
+
+
+def _prompts_of(call: GenerateRequest) -> tuple[list[tuple[str, str | list[int]]], bool]:
+    """(field, prompt) of each prompt, and whether it was a single one."""
+    if (call.text is None) == (call.input_ids is None):
+        raise bad_request("send one of text and input_ids", "text")
+    if isinstance(call.text, str):
+        return [("text", call.text)], True
+    items: list[Any] = list(call.text if call.text is not None else call.input_ids or ())
+    name = "text" if call.text is not None else "input_ids"
+    if not items:
+        raise bad_request(f"{name} is empty; send at least one token", name)
+    single = [item for item in items if isinstance(item, int)]
+    if len(single) == len(items):
+        return [(name, items)], True
+    if single:
+        raise bad_request("input_ids mixes ids and lists of ids; send one kind", name)
+    if len(items) > MAX_SEQUENCES:
+        raise bad_request(f"{len(items)} prompts; at most {MAX_SEQUENCES} in one call", name)
+    return [(name, item) for item in items], False
+
+
+def _sampling_of(call: GenerateRequest, vocab_size: int) -> Sampling:
+    params = convert(call.sampling_params or {}, NativeSampling, _SAMPLING_NOT_YET)
+    sampling = Sampling(
+        max_tokens=params.max_new_tokens,
+        max_tokens_name="max_new_tokens",
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        seed=params.sampling_seed,
+        n=params.n,
+        stop=stop_strings(params.stop),
+        stop_token_ids=tuple(params.stop_token_ids or ()),
+        ignore_eos=params.ignore_eos,
+    )
+    check_sampling(sampling, vocab_size)
+    return sampling
+
+
+async def _whole(generation: Generation, alone: bool) -> object:
+    await generation.run()
+    answers = [_answer(generation, choice) for choice in generation.choices]
+    return answers[0] if alone else answers
+
+
+async def _events(generation: Generation, alone: bool) -> AsyncGenerator[bytes, None]:
+    async with aclosing(generation.pieces()) as pieces:
+        async for piece in pieces:
+            answer = _answer(generation, generation.choices[piece.choice])
+            yield event(answer if alone else {"index": piece.choice, **answer})
+    yield DONE
+
+
+def _answer(generation: Generation, choice: Choice) -> dict[str, Any]:
+    """One sequence as SGLang tells it. e2e_latency: seconds since the call arrived."""
+    prompt = choice.index // generation.n
+    several = len(generation.choices) > 1
+    return {
+        "text": choice.text,
+        "output_ids": list(choice.token_ids),
+        "meta_info": {
+            "id": f"{generation.rid}_{choice.index}" if several else generation.rid,
+            "finish_reason": _finish_reason(choice),
+            "prompt_tokens": len(generation.prompts[prompt]),
+            "completion_tokens": len(choice.token_ids),
+            "cached_tokens": choice.cached_tokens,
+            "num_retractions": choice.retractions,
+            "e2e_latency": time.monotonic() - generation.started,
+        },
+    }
+
+
+def _finish_reason(choice: Choice) -> dict[str, Any] | None:
+    if choice.finish is None:
+        return None
+    if choice.finish == "length":
+        return {"type": "length", "length": len(choice.token_ids)}
+    if choice.finish == "abort":
+        return {"type": "abort", "message": "the request was aborted"}
+    return {"type": choice.finish, "matched": choice.matched}
+
+
+class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /tokenize: prompt (text is another name for it), one or a list."""
+
+    prompt: str | list[str] | None = None
+    text: str | list[str] | None = None
+    add_special_tokens: bool = True
+    model: str | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /detokenize: ids, one list or several."""
+
+    tokens: list[int | list[int]]
+    skip_special_tokens: bool = True
+    model: str | None = None
+
+
+async def tokenize(request: Request) -> Response:
+    """Token ids of a text: `{tokens, count, max_model_len}`."""
+    service: Service = request.app.state.service
+    body = await read_object(request, service.config.max_request_bytes)
+    call = convert(body, TokenizeRequest, {})
+    service.check_model(call.model)
+    text = call.prompt if call.prompt is not None else call.text
+    if text is None or (call.prompt is not None and call.text is not None):
+        raise bad_request("send one of prompt and text", "prompt")
+    texts = [text] if isinstance(text, str) else text
+    rows = [
+        list(await service.encode(item, "prompt", special=call.add_special_tokens))
+        for item in texts
+    ]
+    single = isinstance(text, str)
+    return JSONResponse(
+        {
+            "tokens": rows[0] if single else rows,
+            "count": len(rows[0]) if single else [len(row) for row in rows],
+            "max_model_len": service.room.longest,
+        }
+    )
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of token ids, as `text` (SGLang) and `prompt` (vLLM)."""
+    service: Service = request.app.state.service
+    body = await read_object(request, service.config.max_request_bytes)
+    call = convert(body, DetokenizeRequest, {})
+    service.check_model(call.model)
+    rows = [item for item in call.tokens if not isinstance(item, int)]
+    ids = [item for item in call.tokens if isinstance(item, int)]
+    if rows and ids:
+        raise bad_request("tokens mixes ids and lists of ids; send one kind", "tokens")
+    skip = call.skip_special_tokens
+    texts = [await service.decode(row, skip_special=skip) for row in rows or [ids]]
+    text = texts if rows else texts[0]
+    return JSONResponse({"text": text, "prompt": text})
+
+
+async def flush_cache(request: Request) -> Response:
+    """Empty the prefix cache; 400 while requests run or wait."""
+    require_admin(request)
+    service: Service = request.app.state.service
+    try:
+        done = await service.client.flush()
+    except EngineUnavailable as error:
+        raise unavailable(str(error), "engine_unavailable") from error
+    if not done:
+        stats = service.client.stats
+        raise bad_request(
+            f"the cache is in use: {stats.running} requests run, {stats.queued} wait; try again",
+            code="busy",
+        )
+    return JSONResponse({"success": True, "message": "cache flushed"})
+
+
+class AbortRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /abort_request: one exact rid (or response id), or all."""
+
+    rid: str | None = None
+    abort_all: bool = False
+
+
+async def abort_request(request: Request) -> Response:
+    """End a running call by its exact id; all of them with the admin key."""
+    service: Service = request.app.state.service
+    body = await read_object(request, service.config.max_request_bytes)
+    call = convert(body, AbortRequest, {})
+    if call.abort_all == (call.rid is not None):
+        raise bad_request("send one of rid and abort_all: true", "rid")
+    if call.abort_all:
+        require_admin(request)
+        return JSONResponse({"aborted": service.abort_all()})
+    if not service.abort(call.rid or ""):
+        raise ApiError(404, f"no running request has the id {call.rid!r}", param="rid")
+    return JSONResponse({"aborted": 1})

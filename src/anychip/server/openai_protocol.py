@@ -1,0 +1,264 @@
+"""Bodies of the OpenAI endpoints: fields as in OpenAI's API reference, extensions as SGLang's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from anychip.server.errors import bad_request
+from anychip.server.generation import Usage as Counts
+from anychip.server.validation import Sampling
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """include_usage: a last chunk with the usage of the whole call."""
+
+    include_usage: bool = False
+
+
+class CallFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What both kinds of completion share. Null is the default for every field."""
+
+    model: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    rid: str | None = None
+
+
+class CompletionRequest(CallFields, frozen=True, kw_only=True):
+    """Body of /v1/completions. prompt: text or ids, one or several."""
+
+    prompt: str | list[str | int | list[int]]
+
+
+class ChatRequest(CallFields, frozen=True, kw_only=True):
+    """Body of /v1/chat/completions. chat_template_kwargs: variables for the template."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+NotYet = Mapping[str, Collection[Any]]
+
+_NOT_YET: NotYet = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "min_tokens": (0,),
+    "response_format": ({"type": "text"},),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "no_stop_trim": (False,),
+    "include_stop_str_in_output": (False,),
+    "priority": (0,),
+    "extra_key": (),
+    "cache_salt": (),
+    "lora_path": (),
+    "json_schema": (),
+    "regex": (),
+    "ebnf": (),
+    "stop_regex": (),
+    "return_token_ids": (False,),
+    "return_hidden_states": (False,),
+}
+
+COMPLETION_NOT_YET: NotYet = {
+    **_NOT_YET,
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (False,),
+    "suffix": ("",),
+}
+
+CHAT_NOT_YET: NotYet = {
+    **_NOT_YET,
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": (),
+    "separate_reasoning": (True, False),
+    "stream_reasoning": (True, False),
+    "continue_final_message": (False,),
+    "add_generation_prompt": (True,),
+    "service_tier": ("auto", "default"),
+    "verbosity": (),
+    "web_search_options": (),
+}
+
+
+def sampling_of(call: CallFields) -> Sampling:
+    """The call's settings with the defaults of the OpenAI API, ranges not yet checked."""
+    limit, name = call.max_tokens, "max_tokens"
+    if isinstance(call, ChatRequest) and call.max_completion_tokens is not None:
+        limit, name = call.max_completion_tokens, "max_completion_tokens"
+    return Sampling(
+        max_tokens=limit,
+        max_tokens_name=name,
+        temperature=_or(call.temperature, 1.0),
+        top_p=_or(call.top_p, 1.0),
+        top_k=_or(call.top_k, -1),
+        min_p=_or(call.min_p, 0.0),
+        seed=call.seed,
+        n=_or(call.n, 1),
+        stop=stop_strings(call.stop),
+        stop_token_ids=tuple(call.stop_token_ids or ()),
+        ignore_eos=bool(call.ignore_eos),
+    )
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+    """One stop string or several as a tuple."""
+    if stop is None:
+        return ()
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def check_stream_options(call: CallFields) -> None:
+    """ApiError 400 where stream_options come without stream, as at OpenAI."""
+    if call.stream_options is not None and not call.stream:
+        raise bad_request("stream_options need stream: true", "stream_options")
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    """cached_tokens: prompt tokens whose KV came from the prefix cache."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one call as OpenAI spells them; cached_tokens always."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+def usage_of(counts: Counts) -> Usage:
+    """OpenAI's form of a call's counts."""
+    return Usage(
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.completion_tokens,
+        total_tokens=counts.prompt_tokens + counts.completion_tokens,
+        prompt_tokens_details=PromptDetails(counts.cached_tokens),
+    )
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """The assistant's answer."""
+
+    content: str
+    role: str = "assistant"
+
+
+class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer. matched_stop: the stop string or token that ended it."""
+
+    index: int
+    message: Message
+    finish_reason: str | None
+    matched_stop: str | int | None = None
+    logprobs: None = None
+
+
+class Chat(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of /v1/chat/completions."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: str = "chat.completion"
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a chunk adds to the message."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One choice's part of a chunk."""
+
+    index: int
+    delta: Delta
+    finish_reason: str | None = None
+    matched_stop: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    logprobs: None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a streamed chat. usage: null until the last, where it was asked for."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "chat.completion.chunk"
+
+
+class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One completion, or one choice's part of a streamed one."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    matched_stop: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    logprobs: None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of /v1/completions, and its stream's events."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "text_completion"
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of /v1/models. max_model_len: context length in tokens."""
+
+    id: str
+    created: int
+    max_model_len: int
+    root: str
+    object: str = "model"
+    owned_by: str = "anychip"
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of /v1/models."""
+
+    data: list[ModelCard]
+    object: str = "list"

@@ -1,0 +1,104 @@
+"""Answers while the client is there: server-sent events, and noticing that it has left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from anychip.server.errors import ApiError
+
+DONE = b"data: [DONE]\n\n"
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # a proxy must not collect what is streamed
+]
+
+_START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+
+_T = TypeVar("_T")
+_encoder = msgspec.json.Encoder()
+
+
+class ClientGone(Exception):
+    """The client closed the connection before it had its answer."""
+
+
+def event(body: object) -> bytes:
+    """One server-sent event with a JSON body."""
+    return b"data: " + _encoder.encode(body) + b"\n\n"
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of `work`; cancelled, and ClientGone raised, once the client has left."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        await _stop(working, leaving)
+
+
+async def _stop(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def json_answer(request: Request, work: Coroutine[Any, Any, object]) -> Response:
+    """The JSON of what `work` returns; `work` is cancelled when the client leaves."""
+    try:
+        body = await until_gone(request.receive, work)
+    except ClientGone:
+        return Response(status_code=499)  # nobody reads it
+    return Response(_encoder.encode(body), media_type="application/json")
+
+
+class EventStream(Response):
+    """Streams events. An ApiError before the first becomes a plain error answer; a later one an
+    error event with no [DONE] after it. When the client leaves, the events' iterator is closed.
+    """
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__()
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or stop where the client leaves."""
+        try:
+            await until_gone(receive, self._send_all(scope, receive, send))
+        except ClientGone:
+            return
+
+    async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+        try:
+            async with aclosing(self._events) as events:
+                async for data in events:
+                    if not begun:
+                        await send(_START)
+                        begun = True
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        except ApiError as error:
+            if not begun:
+                await error.response()(scope, receive, send)
+                return
+            failed = b"data: " + error.envelope() + b"\n\n"
+            await send({"type": "http.response.body", "body": failed, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})

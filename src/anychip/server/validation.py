@@ -1,0 +1,249 @@
+"""Request bodies: read within bounds, decoded, unknown fields refused by name, ranges checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from anychip.server.errors import ApiError, bad_request
+
+MAX_N = 128
+MAX_SEQUENCES = 2048
+"""Sequences (prompts x n) of one call."""
+MAX_OUTPUT_TOKENS = 1 << 22
+"""prompts x n x max_tokens of one call."""
+MAX_STOPS = 32
+MAX_STOP_CHARS = 4096
+MAX_STOP_IDS = 256
+MAX_RID_CHARS = 256
+
+HARMLESS = ("user", "store", "metadata")
+"""Accepted and not acted on: they change nothing about the answer."""
+
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body; ApiError 413 where it is longer than `limit` bytes."""
+    told = request.headers.get("content-length", "0")
+    if told.isdecimal() and int(told) > limit:
+        raise too_large(limit)
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise too_large(limit)
+    except ClientDisconnect as error:
+        raise bad_request("the request ended before its body was complete") from error
+    return bytes(body)
+
+
+def too_large(limit: int) -> ApiError:
+    """413 with the limit."""
+    text = f"the request body is longer than {limit:,} bytes (--max-request-bytes)"
+    return ApiError(413, text, code="request_too_large")
+
+
+async def read_object(request: Request, limit: int) -> dict[str, Any]:
+    """The body as a JSON object. ApiError for another content type, size, or what is no JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        shown = repr(kind) if kind else "none"
+        raise bad_request(
+            f"content type is {shown}; send 'Content-Type: application/json'",
+            code="unsupported_content_type",
+        )
+    value = decode_json(await read_body(request, limit))
+    if not isinstance(value, dict):
+        raise bad_request(f"the body must be a JSON object, not {_kind(value)}")
+    return value
+
+
+def decode_json(body: bytes) -> Any:
+    """Any JSON value. ApiError 400 says what is wrong and where."""
+    try:
+        return msgspec.json.decode(body)
+    except RecursionError:
+        raise bad_request("the JSON is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        lone = b"\\ud" in body.lower()
+        hint = "; check for a lone surrogate (half of a \\ud83d-like escape)" if lone else ""
+        raise bad_request(f"the body is not valid JSON: {error}{hint}", code="bad_json") from None
+
+
+def _kind(value: object) -> str:
+    names = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def convert(body: dict[str, Any], struct: type[_T], not_yet: Mapping[str, Collection[Any]]) -> _T:
+    """`body` as `struct`. ApiError 400 names the field that is unknown, unsupported or mistyped.
+
+    not_yet: fields that are known but not supported, with the values that ask for nothing; null
+    is one of them for every field.
+    """
+    known = {field.encode_name for field in msgspec.structs.fields(struct)}
+    rest = {}
+    for name, value in body.items():
+        if name in known:
+            rest[name] = value
+        elif name in not_yet:
+            _refuse_not_yet(name, value, not_yet[name])
+        elif name not in HARMLESS:
+            raise bad_request(
+                f"unknown field {name!r}; known are {', '.join(sorted(known))}", name, "unknown"
+            )
+    try:
+        return msgspec.convert(rest, struct)
+    except msgspec.ValidationError as error:
+        found = _PATH.search(str(error))
+        path = found[1] if found else None
+        text = _PATH.sub("", str(error))
+        raise bad_request(f"{path}: {text}" if path else text, path) from None
+
+
+def _refuse_not_yet(name: str, value: object, neutral: Iterable[Any]) -> None:
+    if value is None or any(type(value) is type(item) and value == item for item in neutral):
+        return
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value in neutral:
+        return  # 0 and 0.0 alike
+    raise bad_request(f"{name} is not supported yet; leave it out", name, "not_supported")
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling settings of a call, whichever protocol they came by. Seed None: the server's.
+
+    names: how the protocol at hand spells max_tokens, for error texts.
+    """
+
+    max_tokens: int | None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    seed: int | None = None
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    max_tokens_name: str = "max_tokens"
+
+
+def check_sampling(sampling: Sampling, vocab_size: int) -> None:
+    """ApiError 400 for the first value outside its limits."""
+    _within("temperature", sampling.temperature, 0.0, math.inf, "0 is greedy")
+    _within("min_p", sampling.min_p, 0.0, 1.0, "0 is off")
+    _within("n", sampling.n, 1, MAX_N, "send several requests for more")
+    if not 0 < sampling.top_p <= 1:
+        raise bad_request(f"top_p is {sampling.top_p}; it must be over 0 and at most 1", "top_p")
+    if sampling.top_k != -1 and not 1 <= sampling.top_k < 2**31:
+        raise bad_request(f"top_k is {sampling.top_k}; use 1 or more, or -1 for all", "top_k")
+    if sampling.seed is not None:
+        _within("seed", sampling.seed, -(2**63), 2**63 - 1, "it is a 64-bit integer")
+    if sampling.max_tokens is not None and sampling.max_tokens < 1:
+        name = sampling.max_tokens_name
+        raise bad_request(f"{name} is {sampling.max_tokens}; ask for 1 or more", name)
+    _check_stops(sampling, vocab_size)
+
+
+def _within(name: str, value: float, low: float, high: float, way_out: str) -> None:
+    finite = isinstance(value, int) or math.isfinite(value)
+    if not finite or not low <= value <= high:
+        top = "" if high == math.inf else f" and at most {high}"
+        raise bad_request(f"{name} is {value}; it must be at least {low}{top} ({way_out})", name)
+
+
+def _check_stops(sampling: Sampling, vocab_size: int) -> None:
+    if len(sampling.stop) > MAX_STOPS:
+        raise bad_request(f"stop has {len(sampling.stop)} strings; at most {MAX_STOPS}", "stop")
+    for stop in sampling.stop:
+        if not 0 < len(stop) <= MAX_STOP_CHARS:
+            raise bad_request(
+                f"a stop string has {len(stop)} characters; 1 to {MAX_STOP_CHARS} are allowed",
+                "stop",
+            )
+    if len(sampling.stop_token_ids) > MAX_STOP_IDS:
+        count = len(sampling.stop_token_ids)
+        raise bad_request(f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}")
+    check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
+
+
+def check_ids(ids: Sequence[int], vocab_size: int, name: str) -> None:
+    """ApiError 400 for the first id outside [0, vocab_size)."""
+    if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
+        return
+    for position, token in enumerate(ids):
+        if not 0 <= token < vocab_size:
+            raise bad_request(
+                f"{name}[{position}] is {token}; the vocabulary has ids 0 to {vocab_size - 1}", name
+            )
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sequence may need: context_length positions, cache_tokens in the whole cache."""
+
+    context_length: int
+    cache_tokens: int
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest sequence that can run."""
+        return min(self.context_length, self.cache_tokens)
+
+
+def fit_max_tokens(sampling: Sampling, prompt: int, default: int | None, room: Room) -> int:
+    """max_tokens for a prompt of `prompt` tokens: what was asked, or `default` cut to the room.
+
+    default: None means all the room. ApiError 400 where prompt or sum is too long.
+    """
+    limit = f"the context of {room.context_length} tokens"
+    if room.cache_tokens < room.context_length:
+        limit = f"the KV cache of {room.cache_tokens} tokens"
+    left = room.longest - prompt
+    if left < 1:
+        raise bad_request(
+            f"the prompt has {prompt} tokens; {limit} takes at most {room.longest - 1}",
+            "prompt",
+            "context_length_exceeded",
+        )
+    name, asked = sampling.max_tokens_name, sampling.max_tokens
+    if asked is None:
+        return left if default is None else min(default, left)
+    if asked > left:
+        raise bad_request(
+            f"{name} is {asked} and the prompt has {prompt} tokens, together {prompt + asked}, over"
+            f" {limit}; ask for at most {left}",
+            name,
+            "context_length_exceeded",
+        )
+    return asked
+
+
+def check_volume(prompts: int, n: int, max_tokens: int, name: str) -> None:
+    """ApiError 400 where one call asks for an absurd number of sequences or tokens."""
+    if prompts * n > MAX_SEQUENCES:
+        raise bad_request(
+            f"{prompts} prompts with n = {n} are {prompts * n} sequences; at most {MAX_SEQUENCES}"
+            " in one call",
+            "n",
+        )
+    total = prompts * n * max_tokens
+    if total > MAX_OUTPUT_TOKENS:
+        raise bad_request(
+            f"{prompts} x n = {n} x {name} = {max_tokens} is {total} tokens; at most"
+            f" {MAX_OUTPUT_TOKENS} in one call",
+            name,
+        )
+
+
+def check_rid(rid: str) -> None:
+    """ApiError 400 for a request id that cannot be shown in a log line."""
+    if not (0 < len(rid) <= MAX_RID_CHARS and rid.isprintable()):
+        raise bad_request(f"rid must be 1 to {MAX_RID_CHARS} printable characters", "rid")

@@ -1,0 +1,162 @@
+"""A model that is a function of what it reads through the page tables, and its reference.
+
+The runner double keeps real table and page memory. A wrong page, a stale table entry, a page
+that two sequences write or a token out of place changes what is read back, and so the answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from anychip.plan import NOT_SAMPLED, SINK_PAGE, CacheLimits, StepPlan, StepResult
+from anychip.request import FinishReason, Request, SamplingParams, StepOutput
+from anychip.schedule.noise import uniform
+from anychip.schedule.scheduler import Scheduler
+
+VOCABULARY = 50
+EOS = 0
+
+
+def next_token(tokens: list[int], noise: float) -> int:
+    value = 7
+    for token in tokens:
+        value = (value * 31 + token + 1) % 1_000_003
+    return int(value + noise * VOCABULARY) % VOCABULARY
+
+
+def expected(request: Request, context_length: int) -> tuple[list[int], FinishReason]:
+    """What the request has to answer, computed without pages, steps or neighbours."""
+    tokens, params = list(request.prompt), request.params
+    for position in range(params.max_tokens):
+        noise = uniform(params.seed, position, params.draw) if params.temperature else 0.0
+        token = next_token(tokens, noise)
+        tokens.append(token)
+        if token in params.stop_token_ids or (token == EOS and not params.ignore_eos):
+            return tokens[len(request.prompt) :], FinishReason.STOP
+        if len(tokens) >= context_length:
+            break
+    return tokens[len(request.prompt) :], FinishReason.LENGTH
+
+
+class TableRunner:
+    """Executes plans against tables[slot] = pages and memory[page][offset] = token."""
+
+    def __init__(self, limits: CacheLimits) -> None:
+        self.limits = limits
+        self.tables: dict[int, list[int]] = defaultdict(list)
+        self.memory: dict[int, list[int | None]] = {
+            page: [None] * limits.page_size for page in range(1, limits.pages + 1)
+        }
+
+    def run(self, plan: StepPlan) -> StepResult:
+        assert 0 < plan.token_count <= self.limits.step_tokens
+        assert len({row.slot for row in plan.rows}) == len(plan.rows)
+        for change in plan.changes:
+            table = self.tables[change.slot]
+            assert change.first <= len(table)
+            table[change.first : change.first + len(change.pages)] = change.pages
+        for row in plan.rows:
+            for position, token in enumerate(row.tokens, row.start):
+                page, offset = self.place(row.slot, position)
+                self.memory[page][offset] = token
+        answers = []
+        for row in plan.rows:
+            assert 0 <= row.slot < self.limits.max_running
+            seen = [self.read(row.slot, at) for at in range(row.start + len(row.tokens))]
+            answers.append(next_token(seen, row.noise) if row.sample else NOT_SAMPLED)
+        return StepResult(tokens=tuple(answers))
+
+    def place(self, slot: int, position: int) -> tuple[int, int]:
+        page = self.tables[slot][position // self.limits.page_size]
+        assert page != SINK_PAGE
+        return page, position % self.limits.page_size
+
+    def read(self, slot: int, position: int) -> int:
+        page, offset = self.place(slot, position)
+        token = self.memory[page][offset]
+        assert token is not None, "a position was read that nobody wrote"
+        return token
+
+
+class Session:
+    """A scheduler with its runner; every step is checked and every output collected."""
+
+    def __init__(self, limits: CacheLimits, **options: object) -> None:
+        self.limits = limits
+        self.scheduler = Scheduler(limits, frozenset({EOS}), **options)
+        self.runner = TableRunner(limits)
+        self.requests: dict[str, Request] = {}
+        self.tokens: dict[str, list[int]] = defaultdict(list)
+        self.last: dict[str, StepOutput] = {}
+        self.plans: list[StepPlan] = []
+
+    def add(self, request: Request) -> None:
+        self.scheduler.add(request)
+        self.requests[request.id] = request
+
+    def take(self, outputs: list[StepOutput]) -> None:
+        for output in outputs:
+            before = self.last.get(output.request_id)
+            assert before is None or before.finish is None, "an output after the last one"
+            self.tokens[output.request_id] += output.token_ids
+            self.last[output.request_id] = output
+
+    def plan(self) -> StepPlan | None:
+        plan = self.scheduler.plan()
+        assert self.scheduler.check() == []
+        if plan is not None:
+            self.plans.append(plan)
+        return plan
+
+    def commit(self, plan: StepPlan) -> None:
+        self.take(self.scheduler.commit(plan, self.runner.run(plan)))
+        assert self.scheduler.check() == []
+
+    def step(self) -> bool:
+        plan = self.plan()
+        if plan is None:
+            self.take(self.scheduler.take_outputs())
+            return False
+        self.commit(plan)
+        return True
+
+    def drain(self, most_steps: int = 20_000) -> None:
+        for _ in range(most_steps):
+            if not self.step():
+                break
+        assert not self.scheduler.has_work()
+
+    def finish(self, request_id: str) -> FinishReason | None:
+        return self.last[request_id].finish
+
+    def assert_right(self, request_id: str) -> None:
+        request = self.requests[request_id]
+        tokens, finish = expected(request, self.limits.context_length)
+        assert (self.tokens[request_id], self.finish(request_id)) == (tokens, finish), request_id
+
+    def assert_nothing_held(self) -> None:
+        stats = self.scheduler.stats()
+        assert (stats.pages_held, stats.running, stats.queued) == (0, 0, 0)
+
+
+def limits(**values: int) -> CacheLimits:
+    defaults = {
+        "pages": 64,
+        "page_size": 4,
+        "context_length": 128,
+        "max_running": 8,
+        "step_tokens": 64,
+        "chunk": 64,
+    }
+    return CacheLimits(**{**defaults, **values})
+
+
+def ask(name: str, prompt: list[int], max_tokens: int = 8, **values: object) -> Request:
+    namespace = str(values.pop("namespace", ""))
+    fields = {"temperature": 0.0, "ignore_eos": True, **values}
+    return Request(
+        id=name,
+        prompt=tuple(prompt),
+        params=SamplingParams(max_tokens=max_tokens, **fields),
+        namespace=namespace,
+    )

@@ -1,0 +1,122 @@
+"""An engine whose model is a table, for tests: the real scheduler over a scripted runner.
+
+The next token follows from the last one: letters and digits go round their alphabets, "\\n" begins
+a smiling face of four bytes, "}" gives "~", "~" gives the end-of-sequence token, "%" gives a
+letter chosen by the noise. A prompt with one of the control characters below makes it misbehave.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
+from anychip.engine.engine import Engine
+from anychip.engine.messages import EngineInfo, StartError
+from anychip.plan import CacheLimits, StepPlan, StepResult
+from anychip.request import Request
+from anychip.schedule.scheduler import Scheduler
+
+IM_START, EOS = 256, 257
+VOCAB = 260
+FATAL, KILL, FAIL, HANG, BUG = 1, 2, 3, 4, 5
+_FACE = {10: 0xF0, 0xF0: 0x9F, 0x9F: 0x99, 0x99: 0x82, 0x82: ord("a")}
+
+
+def next_token(last: int, noise: float = 0.0) -> int:
+    if last in _FACE:
+        return _FACE[last]
+    if ord("a") <= last <= ord("z"):
+        return ord("a") + (last - ord("a") + 1) % 26
+    if ord("0") <= last <= ord("9"):
+        return ord("0") + (last - ord("0") + 1) % 10
+    chosen = {ord("}"): ord("~"), ord("~"): EOS, ord("%"): ord("a") + int(noise * 26)}
+    return chosen.get(last, ord("a"))
+
+
+class ScriptedRunner:
+    def __init__(self, step_s: float) -> None:
+        self.step_s = step_s
+
+    def run(self, plan: StepPlan) -> StepResult:
+        time.sleep(self.step_s)
+        for row in plan.rows:
+            for token in row.tokens:
+                misbehave(token)
+        return StepResult(
+            tokens=tuple(
+                next_token(row.tokens[-1], row.noise) if row.sample else -1 for row in plan.rows
+            )
+        )
+
+    def close(self) -> None:
+        pass
+
+
+def misbehave(token: int) -> None:
+    if token == KILL:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if token == HANG:
+        time.sleep(60)
+    if token == BUG:
+        raise ZeroDivisionError("a bug")
+    if token in (FATAL, FAIL):
+        fact = ErrorFact(ChipLayer.EXECUTION, ErrorKind.LOST, token == FATAL, "scripted failure")
+        raise ChipError(fact, chip="scripted")
+
+
+class RecordingEngine(Engine):
+    record: Path | None = None
+
+    def submit(self, request: Request) -> None:
+        super().submit(request)
+        if self.record is not None:
+            line = {"id": request.id, "prompt": request.prompt, **params_of(request)}
+            with self.record.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def params_of(request: Request) -> dict:
+    names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "draw")
+    return {name: getattr(request.params, name) for name in names}
+
+
+def build(config, report) -> tuple[Engine, EngineInfo]:
+    """The builder that tests name. `chip_option` steers it."""
+    options = config.chip_option
+    if "start_error" in options:
+        raise StartError(options["start_error"])
+    if "crash_in_start" in options:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(float(options.get("start_s", "0")))
+    report("scripted engine: weights read")
+    context = config.context_length or 256
+    limits = CacheLimits(
+        pages=int(options.get("pages", "256")),
+        page_size=config.page_size or 4,
+        context_length=context,
+        max_running=config.max_running_requests or 8,
+        step_tokens=512,
+        chunk=512,
+    )
+    scheduler = Scheduler(limits, frozenset({EOS}), max_queued=config.max_queued_requests)
+    engine = RecordingEngine(scheduler, ScriptedRunner(float(options.get("step_s", "0"))))
+    if "record" in options:
+        engine.record = Path(options["record"])
+    return engine, EngineInfo(
+        backend="scripted",
+        device="scripted:0",
+        model_name="tiny",
+        vocab_size=VOCAB,
+        context_length=context,
+        page_size=limits.page_size,
+        pages=limits.pages,
+        max_running=limits.max_running,
+        eos_ids=(EOS,),
+        memory={"cache": 1024},
+        operators=(("rms_norm", "scripted", "native"),),
+        contract=(0, 1),
+    )

@@ -1,0 +1,158 @@
+"""What server tests share: a byte-level model folder, and a server in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import uvloop
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from anychip.config import ServeConfig
+from anychip.engine.supervisor import RestartPolicy
+from anychip.server.listening import bind, url_of
+from anychip.server.run import Stop, run_server
+from anychip.text.token_table import byte_alphabet
+
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent), "PATH": "/usr/bin:/bin"}
+BUILDER = "scripted_engine:build"
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'bad' %}{{ raise_exception('no role bad') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant"
+    "{{ ending | default('\n') }}"
+)
+
+
+def model_folder(path: Path) -> Path:
+    """A model folder whose token ids are the bytes of the text."""
+    vocab = dict(byte_alphabet())
+    core = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>")])
+    path.mkdir(parents=True, exist_ok=True)
+    core.save(str(path / "tokenizer.json"))
+    named = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+    (path / "tokenizer_config.json").write_text(json.dumps(named))
+    return path
+
+
+def config_for(folder: Path, **changes) -> ServeConfig:
+    values = {"host": "127.0.0.1", "port": 0, "skip_server_warmup": True, "shutdown_timeout": 5.0}
+    return ServeConfig(model_path=str(folder), **{**values, **changes})
+
+
+class Running:
+    """A server in a thread."""
+
+    def __init__(self, config: ServeConfig, policy: RestartPolicy | None, builder: str) -> None:
+        self.config, self.policy, self.builder = config, policy, builder
+        self.socket = bind(config.host, config.port)
+        self.url = url_of(self.socket)
+        self.ready, self.exit_code, self.error = threading.Event(), None, None
+        self.thread = threading.Thread(target=self._main, daemon=True)
+
+    def _main(self) -> None:
+        try:
+            self.exit_code = uvloop.run(self._serve())
+        except Exception as error:  # noqa: BLE001 (raised again in the test's thread)
+            self.error = error
+        finally:
+            self.socket.close()
+            self.ready.set()
+
+    async def _serve(self) -> int:
+        self.loop, self.stop = asyncio.get_running_loop(), Stop()
+        return await run_server(
+            self.config,
+            self.socket,
+            self.stop,
+            builder=self.builder,
+            policy=self.policy,
+            on_ready=self._on_ready,
+        )
+
+    def _on_ready(self, service) -> None:
+        self.service = service
+        self.ready.set()
+
+    def ask_to_stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.stop)
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=30)
+
+
+@contextmanager
+def running(config: ServeConfig, policy: RestartPolicy | None = None, builder: str = BUILDER):
+    server = Running(config, policy, builder)
+    server.thread.start()
+    assert server.ready.wait(120)
+    if server.error is not None:
+        raise server.error
+    try:
+        yield server
+    finally:
+        if server.thread.is_alive():
+            server.ask_to_stop()
+            server.ask_to_stop()
+        server.thread.join(20)
+        assert not server.thread.is_alive()
+
+
+def wait_until(condition, limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("waited in vain")
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+MAIN = """
+import sys
+from anychip.config import read_config
+from anychip.server.run import serve
+sys.exit(serve(read_config(sys.argv[1:], {}), "scripted_engine:build"))
+"""
+COMMAND = (sys.executable, "-c", MAIN, "--model-path")
+
+
+@contextmanager
+def server_process(folder: Path, *flags: str):
+    """The real `serve` in a process of its own, on a free port; yields (process, url)."""
+    process = subprocess.Popen(
+        [*COMMAND, str(folder), "--port", "0", *flags],
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        text=True,
+    )
+    try:
+        yield process, _wait_ready(process)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def _wait_ready(process: subprocess.Popen) -> str:
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "ready:" in line:
+            return line.split("serves at ")[1].strip()
+    raise AssertionError("never ready: " + "".join(lines))

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from served import config_for, running, wait_until
+
+STEP_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def steady(folder):
+    """A server with one slot whose steps take STEP_S seconds."""
+    options = {"step_s": str(STEP_S)}
+    with running(config_for(folder, chip_option=options, max_running_requests=1)) as server:
+        yield server
+
+
+def open_call(server, path, **body):
+    """A POST on a raw connection, so that leaving is closing a socket and nothing else."""
+    address = urlsplit(server.url)
+    data = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    connection = socket.create_connection((address.hostname, address.port))
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+def stats(server):
+    return server.service.client.stats
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate"])
+def test_a_client_that_leaves_is_aborted_within_two_steps(steady, path, stream):
+    aborted = stats(steady).aborted
+    body = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {}
+    body |= {"prompt": "a", "max_tokens": 200} if path == "/v1/completions" else {}
+    body |= {"text": "a", "sampling_params": {"max_new_tokens": 200}} if "gen" in path else {}
+    connection = open_call(steady, path, stream=stream, **body)
+    wait_until(lambda: stats(steady).running == 1)
+    if stream:
+        assert b"200 OK" in connection.recv(4096)
+    at_close = stats(steady).steps
+    connection.close()
+    wait_until(lambda: stats(steady).running == 0)
+    assert stats(steady).aborted == aborted + 1
+    # one step under way, one in the time that the news takes to the engine, one to report it
+    assert stats(steady).steps <= at_close + 3
+    assert stats(steady).pages_held == 0
+    wait_until(lambda: not steady.service.live)
+
+
+def test_a_client_that_leaves_the_queue_costs_nothing(steady):
+    first = open_call(steady, "/v1/completions", prompt="a", max_tokens=100)
+    wait_until(lambda: stats(steady).running == 1)
+    second = open_call(steady, "/v1/completions", prompt="b", max_tokens=100, stream=True)
+    wait_until(lambda: stats(steady).queued == 1)
+    second.close()
+    wait_until(lambda: stats(steady).queued == 0)
+    assert stats(steady).running == 1
+    first.close()
+    wait_until(lambda: stats(steady).running == 0)
+
+
+def test_all_n_choices_of_a_client_that_left_end(slow):
+    connection = open_call(slow, "/v1/completions", prompt="a", n=4, max_tokens=200, stream=True)
+    wait_until(lambda: stats(slow).running == 4)
+    connection.close()
+    wait_until(lambda: stats(slow).running == 0)
+    assert stats(slow).pages_held == 0
+
+
+def test_a_reader_that_stops_reading_is_dropped(folder):
+    config = config_for(folder, context_length=2**17, chip_option={"pages": "70000"})
+    with running(config) as server:
+        body = {"prompt": "a", "max_tokens": 100_000, "stream": True}
+        connection = open_call(server, "/v1/completions", **body)
+        wait_until(lambda: stats(server).running == 1)
+        wait_until(lambda: stats(server).running == 0)
+        assert 8192 < stats(server).generated_tokens < 100_000
+        connection.close()
+        wait_until(lambda: not server.service.live)

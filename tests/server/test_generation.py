@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from anychip.request import FinishReason, StepOutput
+from anychip.server.errors import ApiError
+from anychip.server.generation import Choice
+from anychip.server.validation import Room, Sampling, check_volume, fit_max_tokens
+from anychip.text.load import open_tokenizer
+
+FACE = "\U0001f642"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return open_tokenizer(folder)
+
+
+def feed(choice, *steps, finish=FinishReason.LENGTH):
+    """The pieces of a choice that gets these texts' bytes, one step each."""
+    pieces = []
+    for number, step in enumerate(steps, start=1):
+        end = finish if number == len(steps) else None
+        output = StepOutput(request_id="r", token_ids=tuple(step.encode()), finish=end)
+        piece = choice.take(output)
+        if piece is not None:
+            pieces.append(piece)
+        if choice.finish is not None:
+            break
+    return pieces
+
+
+def choice_of(tokenizer, *stops, interval=1):
+    return Choice(0, tokenizer, stops, interval=interval, at_start=False)
+
+
+def test_a_step_of_several_tokens_is_cut_inside_at_a_stop_string(tokenizer):
+    choice = choice_of(tokenizer, "lo w")
+    pieces = feed(choice, "hel", "lo world", "never")
+    assert "".join(piece.text for piece in pieces) == choice.text == "hel"
+    assert pieces[-1].matched == "lo w" and pieces[-1].finish == "stop"
+    assert bytes(choice.token_ids) == b"hello w"
+
+
+def test_a_stop_string_wins_over_the_end_in_the_same_step(tokenizer):
+    choice = choice_of(tokenizer, "b")
+    feed(choice, "ab", finish=FinishReason.LENGTH)
+    assert (choice.finish, choice.matched, choice.text) == ("stop", "b", "a")
+
+
+def test_a_cut_character_is_told_at_the_end(tokenizer):
+    choice = choice_of(tokenizer)
+    output = StepOutput(request_id="r", token_ids=(0xF0, 0x9F), finish=FinishReason.LENGTH)
+    assert choice.take(output).text == "\ufffd"
+
+
+def test_the_interval_joins_tokens_after_the_first(tokenizer):
+    pieces = feed(choice_of(tokenizer, interval=3), *"abcdefgh")
+    assert [piece.text for piece in pieces] == ["a", "bcd", "efg", "h"]
+
+
+def test_the_stop_token_counts_and_is_not_shown(tokenizer):
+    choice = choice_of(tokenizer)
+    choice.take(StepOutput(request_id="r", token_ids=(97, 98), finish=FinishReason.STOP))
+    assert (choice.text, choice.token_ids, choice.matched) == ("a", [97, 98], 98)
+
+
+def test_a_stop_that_needs_the_held_text_of_several_faces(tokenizer):
+    choice = choice_of(tokenizer, FACE + "!")
+    steps = [bytes([byte]) for byte in f"x{FACE}{FACE}!y".encode()]
+    for step in steps:
+        choice.take(StepOutput(request_id="r", token_ids=tuple(step)))
+        if choice.finish:
+            break
+    assert choice.text == "x" + FACE and choice.matched == FACE + "!"
+
+
+def test_max_tokens_fit_the_context_or_the_cache():
+    room = Room(context_length=100, cache_tokens=60)
+    free, asked = Sampling(max_tokens=None), Sampling(max_tokens=50)
+    assert fit_max_tokens(free, 10, None, room) == 50
+    assert fit_max_tokens(free, 10, 16, room) == 16
+    assert fit_max_tokens(asked, 10, 16, room) == 50
+    with pytest.raises(ApiError, match="KV cache of 60 tokens; ask for at most 49"):
+        fit_max_tokens(asked, 11, 16, room)
+
+
+def test_volumes_are_bounded():
+    check_volume(1, 128, 32768, "max_tokens")
+    with pytest.raises(ApiError, match="at most 4194304"):
+        check_volume(1, 128, 32769, "max_tokens")
