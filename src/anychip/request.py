@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """How the next token is chosen. Ranges are checked by the server before any state exists.
 
     temperature: >= 0; 0 is greedy. top_k: -1 (off) or >= 1. top_p: (0, 1]. min_p: [0, 1].
@@ -25,7 +25,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One sequence to continue. `n` choices are `n` requests that share a prompt.
 
     namespace: prefix-cache namespace (adapter, salt, key); pages are shared only inside one.
@@ -46,7 +46,7 @@ class FinishReason(str, Enum):
     ERROR = "error"  # the engine could not go on with it; `StepOutput.error` says why
 
 
-class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
+class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What one step did for one request; the last one carries `finish`.
 
     token_ids: new tokens of this step (the stop token included, where one ended the request).

@@ -55,7 +55,7 @@ def test_contiguity_is_told() -> None:
     ],
 )
 def test_impossible_views_are_refused(wrong) -> None:
-    with pytest.raises(ValueError, match="3, 20|narrow|20, 3"):
+    with pytest.raises(ValueError, match=r"3, 20|narrow|20, 3"):
         wrong(value(3, 20))
 
 

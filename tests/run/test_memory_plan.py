@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 import tiny_models
 from answers.equality import config
-
 from anychip.contract.memory import MemoryInfo
 from anychip.engine.build import build_engine
 from anychip.engine.messages import StartError
@@ -40,7 +40,9 @@ def opened(folder: Path):
     found.close()
 
 
-def share(opened: Opened, total: int, used: int = 0, *, unified: bool = False, **wishes) -> MemoryPlan:
+def share(
+    opened: Opened, total: int, used: int = 0, *, unified: bool = False, **wishes
+) -> MemoryPlan:
     info = MemoryInfo(total, used, total - used, total - used, "test")
     return plan_memory(opened.plan, info, MIB, LIMITS, MemoryWishes(**wishes), unified=unified)
 

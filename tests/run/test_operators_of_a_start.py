@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 import tiny_models
 from answers.equality import Oracle, assert_same, config, greedy
-
 from anychip.contract.operators import OperatorTable
 from anychip.engine.build import build_engine
 from anychip.engine.messages import StartError
@@ -41,7 +41,9 @@ def test_start_without_one_primitive_is_refused_by_its_name(folder: Path) -> Non
 
 def test_host_operators_must_be_asked_for_and_are_listed_and_counted(folder: Path) -> None:
     options = {"primitives_only": "true", "without": "rsqrt,sort"}
-    with OfflineEngine(dataclasses.replace(fake(folder, **options), allow_host_ops=True)) as offline:
+    with OfflineEngine(
+        dataclasses.replace(fake(folder, **options), allow_host_ops=True)
+    ) as offline:
         (found,) = offline.generate([PROMPT], greedy(8))
         host = {op for op, _, kind in offline.info.operators if kind == "host"}
         traffic = offline.engine.runner.host_traffic
@@ -59,7 +61,7 @@ def test_user_may_choose_an_implementation(folder: Path) -> None:
     assert served["rms_norm"] == "composed"
     assert served["rsqrt"] == "native"
     wrong = dataclasses.replace(fake(folder), op={"rms_norm": "cuda"})
-    with pytest.raises(StartError, match="'rms_norm' can be served by fake.rms_norm, composed"):
+    with pytest.raises(StartError, match=r"'rms_norm' can be served by fake\.rms_norm, composed"):
         build_engine(wrong, lambda line: None)
 
 

@@ -139,7 +139,7 @@ ENDLESS = [
 @pytest.mark.parametrize("text", ENDLESS)
 def test_endless_template_is_stopped_and_the_next_chat_works(make, text):
     template = make("{% if messages[0].content == 'bomb' %}" + text + "{% endif %}ok", limit_s=1.0)
-    with pytest.raises(TemplateError, match="longer than 1 s"):
+    with pytest.raises(TemplateError, match=r"longer than 1 s|more than 1024 MiB"):
         template.render([{"role": "user", "content": "bomb"}])
     template.check()
     assert template.render(USER) == "ok"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,50 +30,19 @@ def run(argv: Sequence[str]) -> int:
     arguments = add_arguments().parse_args(list(argv))
     from anychip.contract.discovery import list_chips
 
-    chips = list_chips()
-    facts = {chip.name: capabilities_of(chip) for chip in chips if arguments.verbose}
+    # Opening may compile kernels, so describing has more time than looking.
+    verbose = arguments.verbose
+    chips = list_chips(timeout=180, describe=True) if verbose else list_chips()
     if arguments.json:
-        print(_as_json(chips, facts))
+        print(msgspec.json.format(msgspec.json.encode(chips, enc_hook=str), indent=2).decode())
         return 0
     from rich.console import Console
 
     console = Console()
     console.print(_table(chips))
-    for chip in chips:
-        if arguments.verbose:
-            console.print(
-                _details(chip, facts[chip.name]), highlight=False, markup=False, soft_wrap=True
-            )
+    for chip in chips if verbose else ():
+        console.print(_details(chip), highlight=False, markup=False, soft_wrap=True)
     return 0
-
-
-def capabilities_of(listing: ChipListing) -> dict[str, Any]:
-    """Facts of the chip's first device, opened for a moment; the reason where it does not open."""
-    from anychip.contract.discovery import open_chip
-    from anychip.contract.errors import ChipError, ContractError
-    from anychip.contract.registration import chip_slots
-
-    if not listing.available:
-        return {"unavailable": listing.reason}
-    try:
-        chip = open_chip(listing.name, int(listing.devices[0].partition(":")[0]), {})
-    except (ChipError, ContractError) as error:
-        return {"does not open": str(error)}
-    try:
-        facts = dict(msgspec.to_builtins(chip.capabilities(), enc_hook=str))
-        return facts | {"empty slots": list(chip_slots(chip))}
-    finally:
-        chip.close()
-
-
-def _as_json(chips: Sequence[ChipListing], facts: Mapping[str, dict[str, Any]]) -> str:
-    rows = []
-    for chip in chips:
-        row = dict(msgspec.to_builtins(chip, enc_hook=str))
-        if chip.name in facts:
-            row["capabilities"] = facts[chip.name]
-        rows.append(row)
-    return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()
 
 
 def _table(chips: Sequence[ChipListing]) -> Table:
@@ -91,11 +60,12 @@ def _table(chips: Sequence[ChipListing]) -> Table:
     return table
 
 
-def _details(chip: ChipListing, facts: Mapping[str, Any]) -> str:
-    lines = [f"{chip.name} capabilities:"]
-    lines += [f"  {name}: {value}" for name, value in facts.items()]
+def _details(chip: ChipListing) -> str:
+    lines = [f"{chip.name}:"]
+    lines += [f"  {name}: {value}" for name, value in chip.capabilities.items()]
     lines += [f"  version of {name}: {value}" for name, value in chip.versions.items()]
     if chip.available:
-        lines += [f"{chip.name} options (--chip-option NAME=VALUE):"]
-        lines += [f"  {option}" for option in chip.options] or ["  none"]
+        lines += [f"  empty slots: {', '.join(chip.empty_slots) or 'none'}"]
+        lines += ["  options (--chip-option NAME=VALUE):"]
+        lines += [f"    {option}" for option in chip.options] or ["    none"]
     return "\n".join(lines)

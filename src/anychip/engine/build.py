@@ -105,9 +105,7 @@ def _plan_memory(config: ServeConfig, opened: Opened, workspace: int) -> MemoryP
     )
 
 
-def _scheduler(
-    config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
-) -> Scheduler:
+def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]) -> Scheduler:
     hooks = SchedulerHooks(
         force_retract_every=config.force_retract_every, force_miss=config.force_radix_miss
     )

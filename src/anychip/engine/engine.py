@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +11,9 @@ from anychip.contract.errors import ChipError
 from anychip.plan import SchedulerStats, StepPlan, StepResult
 from anychip.request import Request, StepOutput
 from anychip.schedule.scheduler import Scheduler
+
+CHECK_EVERY_S = 60.0
+"""Seconds between two looks through the scheduler's books; a look walks every page."""
 
 log = logging.getLogger("anychip.engine")
 
@@ -31,6 +35,7 @@ class Engine:
         self, scheduler: Scheduler, runner: StepRunner, on_close: Callable[[], None] | None = None
     ) -> None:
         self.scheduler, self.runner, self._on_close = scheduler, runner, on_close
+        self._checked = time.monotonic()
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused (ValueError) with a clear text."""
@@ -60,7 +65,18 @@ class Engine:
                 raise
             log.error("step %d failed: %s", plan.step, error)
             return self.scheduler.fail(plan, str(error))
-        return self.scheduler.commit(plan, result)
+        outputs = self.scheduler.commit(plan, result)
+        self._check_when_idle()
+        return outputs
+
+    def _check_when_idle(self) -> None:
+        """Look through the books between requests; a violation is a log line and a metric."""
+        now = time.monotonic()
+        if self.scheduler.has_work() or now - self._checked < CHECK_EVERY_S:
+            return
+        self._checked = now
+        for violation in self.scheduler.check():
+            log.error("scheduler: %s", violation)
 
     def stats(self) -> SchedulerStats:
         """A snapshot after the last step."""

@@ -1,0 +1,143 @@
+"""One stream and 32 streams: AnyChip against Hugging Face transformers in bfloat16, in one run.
+
+    .venv/bin/python bench/against_transformers.py MODEL.gguf [--repeats 3] [--json FILE]
+
+Each engine runs in a process of its own, in turn (A B A B ...), so that a machine whose speed
+drifts drifts under both. Greedy, fixed lengths, no prefix shared: the prompts are drawn anew.
+  one: 128 tokens in, 128 out            32: 32 at once, 288 in, 96 out (a static batch)
+Needs the test requirements (torch, transformers, accelerate).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+WORK = {"one": (1, 128, 128), "32": (32, 288, 96)}
+LOWEST, HIGHEST = 1000, 20000  # ordinary word pieces
+
+
+def prompts(name: str, seed: int) -> list[list[int]]:
+    count, length, _ = WORK[name]
+    draw = random.Random(f"{name}-{seed}")
+    return [[draw.randrange(LOWEST, HIGHEST) for _ in range(length)] for _ in range(count)]
+
+
+def run_transformers(model: Path, seed: int) -> dict[str, float]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    net = AutoModelForCausalLM.from_pretrained(
+        model.parent, gguf_file=model.name, dtype=torch.bfloat16
+    ).eval()
+
+    def generate(name: str, count: int) -> float:
+        ids = torch.tensor(prompts(name, seed))
+        began = time.perf_counter()
+        with torch.inference_mode():
+            net.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                min_new_tokens=count,
+                max_new_tokens=count,
+                pad_token_id=0,
+            )
+        return time.perf_counter() - began
+
+    return measure(generate)
+
+
+def run_anychip(model: Path, seed: int, dtype: str) -> dict[str, float]:
+    from anychip.config import ServeConfig
+    from anychip.engine.offline import OfflineEngine
+    from anychip.request import SamplingParams
+
+    config = ServeConfig(model_path=str(model), dtype=dtype, max_total_tokens=16384)
+    with OfflineEngine(config) as engine:
+
+        def generate(name: str, count: int) -> float:
+            engine.engine.flush_cache()
+            params = SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True)
+            began = time.perf_counter()
+            found = engine.generate(prompts(name, seed), params)
+            seconds = time.perf_counter() - began
+            if any(len(c.token_ids) != count for c in found):
+                raise SystemExit(f"{name}: a request ended early: {[c.finish for c in found]}")
+            return seconds
+
+        return measure(generate)
+
+
+def measure(generate: Callable[[str, int], float]) -> dict[str, float]:
+    """Output tokens a second, and seconds to the first token of all, by workload."""
+    generate("one", 8)
+    found = {}
+    for name, (count, _, length) in WORK.items():
+        found[f"{name}: first token, s"] = generate(name, 1)
+        found[f"{name}: output, tok/s"] = count * length / generate(name, length)
+    return found
+
+
+ENGINES = {
+    "transformers bf16": run_transformers,
+    "anychip float32": lambda model, seed: run_anychip(model, seed, "float32"),
+    "anychip bfloat16": lambda model, seed: run_anychip(model, seed, "bfloat16"),
+}
+
+
+def child(engine: str, model: Path, seed: int) -> dict[str, float]:
+    """One engine in a process of its own."""
+    command = [sys.executable, __file__, str(model), "--only", engine, "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    if done.returncode:
+        raise SystemExit(f"{engine} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.only:
+        print(json.dumps(ENGINES[asked.only](asked.model, asked.seed)))
+        return
+    runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+    for repeat in range(asked.repeats):
+        for engine, results in runs.items():
+            print(f"repeat {repeat + 1} of {asked.repeats}: {engine}", file=sys.stderr, flush=True)
+            results.append(child(engine, asked.model, repeat))
+    if asked.json:
+        asked.json.write_text(json.dumps(runs, indent=1))
+    print(table(runs))
+
+
+def table(runs: dict[str, list[dict[str, float]]]) -> str:
+    """Markdown: medians, and the median of the ratios to transformers, pair by pair."""
+    base = runs["transformers bf16"]
+    rows = ["| figure | " + " | ".join(runs) + " |", "|---" * (len(runs) + 1) + "|"]
+    for figure in base[0]:
+        cells = []
+        for engine, results in runs.items():
+            value = statistics.median(r[figure] for r in results)
+            ratio = statistics.median(
+                r[figure] / b[figure] for r, b in zip(results, base, strict=True)
+            )
+            cells.append(f"{value:.3g}" + ("" if engine.startswith("tr") else f" ({ratio:.2f} x)"))
+        rows.append(f"| {figure} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()
