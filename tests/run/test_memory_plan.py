@@ -71,7 +71,7 @@ def test_one_sequence_that_does_not_fit_is_refused_with_numbers(opened: Opened) 
     with pytest.raises(NotEnoughMemory, match=r"512 tokens.*--mem-fraction-static"):
         share(opened, 3 * MIB, used=MIB, context_asked=True)
     assert share(opened, 3 * MIB, used=MIB).longest < 512
-    with pytest.raises(NotEnoughMemory, match="room is left for 0 tokens"):
+    with pytest.raises(NotEnoughMemory, match="weights and workspace need 1 MiB"):
         share(opened, MIB)
 
 

@@ -76,6 +76,11 @@ def _start(config: ServeConfig, opened: Opened, report: Report) -> tuple[Engine,
     report(operator_table(recorder.served(), why=log.isEnabledFor(logging.DEBUG)))
     if recorder.errors:
         raise StartError(_missing(opened, recorder))
+    if opened.composed_attention:
+        report(
+            f"attention is composed, which is slow and grows with rows and context: "
+            f"{opened.limits.max_running} requests at once, chunks of {opened.chunk} tokens"
+        )
     arena, staging = workspace_bytes(opened.plan, opened.limits, opened.decider)
     memory = _plan_memory(config, opened, arena + staging)
     report(memory_table(memory, opened.plan))

@@ -122,8 +122,15 @@ def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes) -> None:
     least = plan.context_length if wishes.context_asked else min(plan.context_length, 32)
     if found.longest >= least:
         return
-    need = -(-least // plan.group.page_size) * found.page_bytes
     numbers = ", ".join(f"{name} {_mib(n)}" for name, n in found.table().items())
+    fixed = found.weights + found.workspace
+    if fixed > found.info.free - found.headroom:
+        raise NotEnoughMemory(
+            f"not enough memory: weights and workspace need {_mib(fixed)}, "
+            f"{_mib(found.info.free)} are free and {_mib(found.headroom)} of them stay so "
+            f"({numbers}). Take a smaller model or format, or raise --mem-fraction-static"
+        )
+    need = -(-least // plan.group.page_size) * found.page_bytes
     raise NotEnoughMemory(
         f"not enough memory for one sequence of {least} tokens: its cache needs {_mib(need)}, "
         f"room is left for {found.longest} tokens ({numbers}). Lower --context-length, or raise "

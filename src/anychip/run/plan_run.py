@@ -16,8 +16,11 @@ from anychip.ops.host import host_table
 from anychip.ops.record import Recorder
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import ModelPlan, ModelPlanError, ModelWishes, plan_model, trace_step
+from anychip.run.sizes import Sizes
 
 DEFAULT_RUNNING = 64
+COMPOSED_RUNNING, COMPOSED_CHUNK = 4, 64
+UNLIMITED = 1 << 30
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Opened:
     decider: Decider
     limits: StepLimits
     chunk: int
+    composed_attention: bool
 
     def record(self) -> Recorder:
         """Who serves each operator of the largest prefill and decode, greedy and sampled."""
@@ -96,20 +100,32 @@ def _decide(config: ServeConfig, checkpoint: Checkpoint, chip: Chip) -> Opened:
     plan = plan_model(checkpoint, chip, wishes)
     host = host_table() if config.allow_host_ops else OperatorTable()
     decider = Decider(chip.operators, config.op, host)
-    limits, chunk = step_limits(config, plan, chip)
-    return Opened(chip, checkpoint, plan, decider, limits, chunk)
+    composed = attention_is_composed(plan, decider)
+    limits, chunk = step_limits(config, plan, chip, composed=composed)
+    return Opened(chip, checkpoint, plan, decider, limits, chunk, composed)
 
 
-def step_limits(config: ServeConfig, plan: ModelPlan, chip: Chip) -> tuple[StepLimits, int]:
-    """Rows and tokens of the largest step, and the largest chunk of one prompt."""
+def attention_is_composed(plan: ModelPlan, decider: Decider) -> bool:
+    """Whether the chip leaves attention to its recipe, whose calls grow with rows and context."""
+    recorder = Recorder(decider)
+    trace_step(plan, Sizes(tokens=1, rows=1, samples=1, pages=1), 2, recorder)
+    return any(s.op == "paged_attention" and s.kind == "composed" for s in recorder.served())
+
+
+def step_limits(
+    config: ServeConfig, plan: ModelPlan, chip: Chip, *, composed: bool
+) -> tuple[StepLimits, int]:
+    """Rows and tokens of the largest step, and the largest chunk of one prompt.
+
+    composed: attention is; what the user leaves open is then kept small.
+    """
     facts = chip.capabilities()
-    running = config.max_running_requests or DEFAULT_RUNNING
+    most = facts.max_tokens or UNLIMITED
+    running = config.max_running_requests or (COMPOSED_RUNNING if composed else DEFAULT_RUNNING)
     running = min(running, facts.max_rows or running)
     asked = config.chunked_prefill_size
     if asked == -1:
-        whole = max(
-            plan.context_length, min(config.max_prefill_tokens, facts.max_tokens or 1 << 30)
-        )
+        whole = min(max(plan.context_length, config.max_prefill_tokens), most)
         return StepLimits(running, max(whole, running)), plan.context_length
-    chunk = min(asked or facts.step_tokens, facts.max_tokens or 1 << 30)
+    chunk = min(asked or (COMPOSED_CHUNK if composed else facts.step_tokens), most)
     return StepLimits(running, max(chunk, running)), chunk
