@@ -92,8 +92,9 @@ def checked(offline: OfflineEngine, folder: Path) -> StepChecker:
     return runner.checker
 
 
-def test_sound_chip_passes_the_checker(folder: Path) -> None:
-    with OfflineEngine(fake(folder)) as offline:
+@pytest.mark.parametrize("backend", ["fake", "cpu"])
+def test_sound_chip_passes_the_checker(folder: Path, backend: str) -> None:
+    with OfflineEngine(config(folder, backend=backend)) as offline:
         checker = checked(offline, folder)
         (found,) = offline.generate([PROMPT], greedy(3))
         assert checker.divergences == []

@@ -26,6 +26,8 @@ COMPILERS = ("g++", "c++", "clang++")
 HEADERS = ("*.h", "*.hpp")
 BUILD_TIMEOUT = 600.0
 """Seconds that one call of the compiler may take."""
+JOBS = 4
+"""Files that are compiled at a time."""
 
 
 class NoCompiler(ChipError):
@@ -68,7 +70,7 @@ def find_compiler(chip: str, wanted: str | None = None) -> Compiler:
 
 def processor() -> str:
     """What decides which instructions run: architecture, model and feature flags."""
-    wanted = ("model name", "flags", "Features", "CPU part")
+    wanted = ("model name", "flags", "Features")
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -177,9 +179,8 @@ def _build(
 def _objects_to_library(
     order: BuildOrder, compiler: Compiler, folder: Path, progress: Callable[[str], None]
 ) -> Path:
-    count = len(order.sources)
-    progress(f"compiling {order.name}: {count} files with {compiler.version}")
-    objects = [folder / f"{number}.o" for number in range(count)]
+    objects = [folder / f"{number}.o" for number in range(len(order.sources))]
+    progress(f"compiling {order.name}: {len(objects)} files with {compiler.version}")
 
     def compile_one(number: int) -> None:
         source, target = order.sources[number], objects[number]
@@ -187,8 +188,8 @@ def _objects_to_library(
         _run(order.chip, command)
         progress(f"compiled {order.name}: {source.name}")
 
-    with ThreadPoolExecutor(max_workers=min(count, os.cpu_count() or 1)) as pool:
-        list(pool.map(compile_one, range(count)))
+    with ThreadPoolExecutor(max_workers=JOBS) as pool:
+        list(pool.map(compile_one, range(len(objects))))
     library = folder / "library.so"
     linked = [compiler.path, *order.flags, "-shared", "-pthread", "-o", str(library)]
     _run(order.chip, [*linked, *map(str, objects)])

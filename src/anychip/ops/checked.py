@@ -69,8 +69,10 @@ class CheckedRun:
         touched = _touched_pages(call, self._read)
         inputs = {name: self._host(v, touched) for name, v in call.inputs.items()}
         inputs = _renumbered(call, inputs, touched)
-        for tensor in call.outputs.values():
-            self._poison(tensor)
+        shared = {o for o, _ in bound.implementation.aliases}
+        for name, tensor in call.outputs.items():
+            if name not in shared:  # poison there would spoil the input that it may share with
+                self._poison(tensor)
         bound.launch()
         self.checked += 1
         outputs: dict[str, Any] = {n: self._read(t) for n, t in call.outputs.items()}

@@ -1,0 +1,261 @@
+"""Kernels of the cpu chip: instruction set, compilation, and the C interface of `kernels/abi.h`."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anychip.contract.build import Build, Finding, Library, Verdict
+from anychip.contract.compile import (
+    BuildOrder,
+    NoCompiler,
+    build_error,
+    cached_library,
+    compile_library,
+    find_compiler,
+)
+from anychip.contract.errors import ChipLayer, ErrorFact, ErrorKind
+
+CHIP = "cpu"
+LOG = logging.getLogger("anychip.chip")
+KERNELS = Path(__file__).with_name("kernels")
+SOURCES = ("attention", "linear", "pool", "rows", "sampling", "sizes", "weights")
+
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_AVX2 = ("avx2", "fma", "f16c")
+FEATURES: dict[str, tuple[str, ...]] = {
+    "avx512bf16": (*_AVX2, *_AVX512, "avx512_bf16"),
+    "avx512": (*_AVX2, *_AVX512),
+    "avx2": _AVX2,
+    "portable": (),
+}
+"""Instruction sets, best first, and the processor flags (as Linux spells them) that each needs."""
+
+FLAGS = ("-O3", "-std=c++17", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """What is to be compiled, where to, and for how many threads."""
+
+    isa: str
+    threads: int
+    folder: Path
+
+
+def processor_flags() -> frozenset[str]:
+    """Feature flags of this processor; empty where they cannot be read."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    line = next((text for text in lines if text.startswith(("flags", "Features"))), "")
+    return frozenset(line.partition(":")[2].split())
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Those that this processor has, best first."""
+    have = processor_flags()
+    return tuple(isa for isa, needs in FEATURES.items() if have.issuperset(needs))
+
+
+def compiler_flags(isa: str) -> tuple[str, ...]:
+    """Flags for an instruction set. Where products and sums are fused by hand, the compiler may
+    not fuse more; elsewhere it does so wherever the target can, the same way in every tile."""
+    if isa == "portable":
+        baseline = ("-mno-avx",) if platform.machine() in ("x86_64", "AMD64") else ()
+        return (*FLAGS, "-ffp-contract=fast", *baseline)
+    named = (f"-m{flag.replace('avx512_', 'avx512')}" for flag in FEATURES[isa])
+    return (*FLAGS, "-ffp-contract=off", *named)
+
+
+def order_for(isa: str) -> BuildOrder:
+    """The library of one instruction set."""
+    sources = tuple(KERNELS / f"{name}.cpp" for name in SOURCES)
+    return BuildOrder(CHIP, f"anychip_cpu_{isa}", sources, compiler_flags(isa))
+
+
+STATUS: dict[int, ErrorFact] = {
+    code: ErrorFact(ChipLayer.OPERATORS, ErrorKind.INVALID, False, text)
+    for code, text in enumerate(
+        (
+            "a token is outside of the vocabulary",
+            "a position or a length is outside of its table",
+            "a slot is outside of the cache",
+            "a page is outside of the cache",
+            "a row index is outside of its table",
+        ),
+        start=1,
+    )
+}
+"""Codes that kernels return: see Status in abi.h."""
+
+_TYPES: dict[str, type] = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double}
+FIELDS: dict[str, str] = {
+    "embedding": "p:pool,tokens,table,y i:rows,n,k,packed,format,y_type d:scale",
+    "norm": "p:pool,x,residual,weight,y,sum i:rows,k,x_stride,type d:eps",
+    "rotary": "p:pool,q,k,positions,cos_sin,q_out,k_out i:rows,heads,kv_heads,dim,rotary_dim,"
+    "limit,q_stride,k_stride,neox,type",
+    "linear": "p:pool,x,weight,bias,y,workspace i:rows,n,k,x_stride,x_type,format,y_type "
+    "d:scale,cap",
+    "pack": "p:pool,source,target i:rows,k,first,format",
+    "activation": "p:pool,x,y i:rows,inner,type,kind",
+    "kv_write": "p:pool,k,v,slots,k_cache,v_cache i:rows,kv_heads,dim,k_stride,v_stride,"
+    "pages,page_size,page_stride,slot_stride,head_stride,type,cache_type",
+    "kv_copy_pages": "p:pool,k_cache,v_cache,sources,targets i:count,pages,page_bytes,page_stride",
+    "attention": "p:pool,q,k_cache,v_cache,page_table,kv_lens,positions,token_rows,y,workspace "
+    "i:tokens,heads,kv_heads,dim,rows,table_width,pages,page_size,q_stride,page_stride,slot_stride,"
+    "head_stride,type,cache_type,causal,window d:scale,softcap",
+    "gather_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
+    "scatter_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
+    "softmax": "p:pool,logits,y i:rows,n,kind",
+    "greedy": "p:pool,logits,y i:rows,n,kind",
+    "sample": "p:pool,logits,temperature,top_k,top_p,min_p,noise,tokens,workspace i:rows,n",
+    "elements": "p:pool,a,b,y i:count,a_type,y_type,kind",
+}
+"""Function of abi.h -> its struct: pointers, 64-bit integers and doubles, in that order."""
+
+
+def _fields(function: str) -> list[tuple[str, type]]:
+    """Names and C types."""
+    parts = (group.partition(":") for group in FIELDS[function].split())
+    return [(n, _TYPES[kind]) for kind, _, names in parts for n in names.split(",")]
+
+
+POINTERS = {f: frozenset(n for n, kind in _fields(f) if kind is ctypes.c_void_p) for f in FIELDS}
+ARGUMENTS: dict[str, Callable[..., ctypes.Structure]] = {
+    f: type(f, (ctypes.Structure,), {"_fields_": _fields(f)}) for f in FIELDS
+}
+
+
+def sizes_text(arguments: ctypes.Structure) -> str:
+    """The integers of a struct, for people."""
+    named = (f for f, kind in _fields(type(arguments).__name__) if kind is ctypes.c_int64)
+    return ", ".join(f"{f}={getattr(arguments, f)}" for f in named)
+
+
+class KernelLibrary:
+    """A loaded library with its own pool of threads. `close` ends the threads."""
+
+    def __init__(self, path: Path, isa: str, threads: int) -> None:
+        self.path, self.isa, self.threads = path, isa, threads
+        try:
+            self._c = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise build_error(CHIP, f"{path} cannot be loaded: {error}; delete it") from error
+        self._declare()
+        self._check_sizes()
+        self.pool: int | None = self._c.anychip_pool_open(threads)
+        self.panel_columns: int = self._c.anychip_panel_columns()
+
+    def _declare(self) -> None:
+        i64, p = ctypes.c_int64, ctypes.c_void_p
+        declared = {
+            "anychip_pool_open": ([i64], p),
+            "anychip_pool_close": ([p], None),
+            "anychip_panel_columns": ([], i64),
+            "anychip_panel_bytes": ([i64, i64], i64),
+            "anychip_linear_workspace": ([i64, i64, i64], i64),
+            "anychip_attention_workspace": ([p, i64], i64),
+            "anychip_struct_size": ([ctypes.c_char_p], i64),
+        }
+        for name, (arguments, result) in declared.items():
+            function = getattr(self._c, name)
+            function.argtypes, function.restype = arguments, result
+
+    def _check_sizes(self) -> None:
+        for function, structure in ARGUMENTS.items():
+            theirs, ours = (
+                self._c.anychip_struct_size(function.encode()),
+                ctypes.sizeof(structure()),
+            )
+            if theirs != ours:
+                text = f"{self.path}: the struct of {function} has {theirs} bytes, not {ours}"
+                raise build_error(CHIP, text)
+
+    def arguments(self, function: str, **values: Any) -> ctypes.Structure:
+        """A filled struct; fields that are not given are 0."""
+        return ARGUMENTS[function](pool=self.pool, **values)
+
+    def function(self, name: str) -> Callable[[int], int]:
+        """A kernel that takes the address of its struct and returns a status."""
+        function = getattr(self._c, f"anychip_{name}")
+        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
+        return function  # type: ignore[no-any-return]
+
+    def panel_bytes(self, code: int, k: int) -> int:
+        """Bytes of one packed panel of a weight with K columns."""
+        return int(self._c.anychip_panel_bytes(code, k))
+
+    def linear_workspace(self, rows: int, k: int) -> int:
+        """Scratch bytes of a linear."""
+        return int(self._c.anychip_linear_workspace(rows, k, self.threads))
+
+    def attention_workspace(self, arguments: ctypes.Structure) -> int:
+        """Scratch bytes of an attention whose sizes are in `arguments`."""
+        return int(self._c.anychip_attention_workspace(ctypes.addressof(arguments), self.threads))
+
+    def close(self) -> None:
+        """End the threads. A second close does nothing."""
+        if self.pool is not None:
+            self._c.anychip_pool_close(self.pool)
+            self.pool = None
+
+
+def load_kernels(choice: KernelChoice) -> KernelLibrary:
+    """Compile (first time) and load. Raises NoCompiler, ChipError."""
+    path = compile_library(order_for(choice.isa), cache_dir=choice.folder, progress=LOG.info)
+    return KernelLibrary(path, choice.isa, choice.threads)
+
+
+class CpuBuild(Build):
+    """Sources beside this file; the compiler is optional, without it hostops serve."""
+
+    def __init__(self, choice: KernelChoice) -> None:
+        self._choice = choice
+
+    def requires(self) -> tuple[Library, ...]:
+        """A C++17 compiler, for fast kernels."""
+        return (Library("g++ or clang++", "g++ (optional: numpy serves without it, slowly)"),)
+
+    def versions(self) -> Mapping[str, str]:
+        """Compiler and numpy."""
+        return versions()
+
+    def check(self) -> tuple[Finding, ...]:
+        """Compiler there, instruction set there, library cached."""
+        try:
+            compiler = find_compiler(CHIP)
+        except NoCompiler as error:
+            step = "install g++ for native kernels"
+            return (Finding("C++ compiler", Verdict.BAD, error.fact.text, step),)
+        isa = self._choice.isa
+        there = isa in instruction_sets()
+        path = cached_library(order_for(isa), cache_dir=self._choice.folder, compiler=compiler)
+        text = str(path) if path.exists() else f"not built yet in {path.parent}"
+        return (
+            Finding("C++ compiler", Verdict.GOOD, compiler.version),
+            Finding("instruction set", Verdict.GOOD if there else Verdict.BAD, isa),
+            Finding("kernels", Verdict.GOOD if path.exists() else Verdict.UNKNOWN, text),
+        )
+
+    def compile(self) -> str:
+        """Build unless the cache has it."""
+        order = order_for(self._choice.isa)
+        return str(compile_library(order, cache_dir=self._choice.folder, progress=LOG.info))
+
+
+def versions() -> dict[str, str]:
+    """Measured: numpy, and the compiler or why there is none."""
+    try:
+        compiler = find_compiler(CHIP).version
+    except NoCompiler as error:
+        compiler = error.fact.text
+    return {"numpy": np.__version__, "compiler": compiler}

@@ -1,0 +1,126 @@
+// What crosses from Python: one plain struct a call, fields of 8 bytes each, in this order.
+// build.py declares the same fields; sizes are compared when the library is loaded.
+// A function returns 0, or the code of an error that map_error() explains.
+//
+// Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1.
+// Strides and sizes are in elements. T tokens or rows.
+#pragma once
+#include <cstdint>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace anychip {
+
+class Pool;
+
+enum Status : int32_t { OK = 0, BAD_TOKEN = 1, BAD_POSITION = 2, BAD_SLOT = 3, BAD_PAGE = 4, BAD_ROW = 5 };
+
+struct EmbeddingArgs {
+  Pool* pool;
+  const int32_t* tokens;
+  const uint8_t* table;
+  void* y;
+  int64_t rows, n, k, packed, format, y_type;
+  double scale;
+};
+
+struct NormArgs {  // residual and sum are null in rms_norm
+  Pool* pool;
+  const void *x, *residual;
+  const float* weight;
+  void *y, *sum;
+  int64_t rows, k, x_stride, type;
+  double eps;
+};
+
+struct RotaryArgs {
+  Pool* pool;
+  const void *q, *k;
+  const int32_t* positions;
+  const float* cos_sin;
+  void *q_out, *k_out;
+  int64_t rows, heads, kv_heads, dim, rotary_dim, limit, q_stride, k_stride, neox, type;
+};
+
+struct LinearArgs {  // bias may be null; workspace: anychip_linear_workspace() bytes
+  Pool* pool;
+  const void* x;
+  const uint8_t* weight;
+  const float* bias;
+  void *y, *workspace;
+  int64_t rows, n, k, x_stride, x_type, format, y_type;
+  double scale, cap;
+};
+
+struct PackArgs {  // rows of a weight, from `first` on, into its packed layout
+  Pool* pool;
+  const uint8_t* source;
+  uint8_t* target;
+  int64_t rows, k, first, format;
+};
+
+struct ActivationArgs {  // kind: 0 silu, 1 gelu_tanh
+  Pool* pool;
+  const void* x;
+  void* y;
+  int64_t rows, inner, type, kind;
+};
+
+struct CacheWriteArgs {  // strides of the cache: page, slot, head
+  Pool* pool;
+  const void *k, *v;
+  const int32_t* slots;
+  void *k_cache, *v_cache;
+  int64_t rows, kv_heads, dim, k_stride, v_stride, pages, page_size;
+  int64_t page_stride, slot_stride, head_stride, type, cache_type;
+};
+
+struct PageCopyArgs {  // both in bytes
+  Pool* pool;
+  uint8_t *k_cache, *v_cache;
+  const int32_t *sources, *targets;
+  int64_t count, pages, page_bytes, page_stride;
+};
+
+struct AttentionArgs {  // workspace: anychip_attention_workspace() bytes
+  Pool* pool;
+  const void *q, *k_cache, *v_cache;
+  const int32_t *page_table, *kv_lens, *positions, *token_rows;
+  void *y, *workspace;
+  int64_t tokens, heads, kv_heads, dim, rows, table_width, pages, page_size;
+  int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window;
+  double scale, softcap;
+};
+
+struct RowsArgs {  // strides in bytes. gather: y[i] = table[index[i]]; scatter: table[index[i]] = y[i]
+  Pool* pool;
+  uint8_t *table, *y;
+  const int32_t* index;
+  int64_t count, limit, row_bytes, table_stride, y_stride;
+};
+
+struct LogitsArgs {  // softmax, log_softmax (kind 1), greedy
+  Pool* pool;
+  const float* logits;
+  void* y;
+  int64_t rows, n, kind;
+};
+
+struct SampleArgs {  // workspace: 2 * threads * n floats
+  Pool* pool;
+  const float *logits, *temperature;
+  const int32_t* top_k;
+  const float *top_p, *min_p, *noise;
+  int32_t* tokens;
+  float* workspace;
+  int64_t rows, n;
+};
+
+struct ElementArgs {  // kind: 0 convert a, 1 add, 2 multiply; all contiguous
+  Pool* pool;
+  const void *a, *b;
+  void* y;
+  int64_t count, a_type, y_type, kind;
+};
+
+}  // namespace anychip

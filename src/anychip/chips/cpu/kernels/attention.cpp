@@ -1,0 +1,397 @@
+// Attention over a paged cache, prefill and decode alike.
+//
+// Keys are taken in blocks of KEYS positions and segments of SEGMENT positions, both counted from
+// position 0, so the order of every sum depends on positions alone: not on the page size, not on
+// how a prompt was cut, not on what shares the batch. Within a segment runs the online softmax
+// (maximum m, sum l, output o); segments are merged in order. A block in which a token sees nothing
+// leaves its m, l and o untouched; a masked key has weight exactly 0.
+//
+// A task is a tile of consecutive tokens of one sequence, for one KV head and its query heads
+// (rows of the tile: token * group + head), over all segments; or, when there are few tiles, over
+// one segment, and the partial results are merged afterwards in the same way.
+#include "abi.h"
+#include "micro.h"
+#include "pool.h"
+
+namespace anychip {
+namespace {
+
+constexpr int KEYS = 64;
+constexpr int64_t SEGMENT = 256;
+constexpr int64_t TILE_ROWS = 8 * MR;
+constexpr int64_t SPLIT_TOKENS = 16;  // up to so many tokens, long contexts are split by segment
+
+struct Tile {
+  int32_t first, count;
+};
+
+struct State {  // online softmax of the rows of a tile; o is [rows][width]
+  float *m, *l, *o;
+};
+
+struct Sizes {
+  int64_t group, tokens, rows, depth, width, segments;
+  explicit Sizes(const AttentionArgs& g)
+      : group(g.heads / g.kv_heads),
+        tokens(TILE_ROWS / group > 0 ? TILE_ROWS / group : 1),
+        rows(tokens * group),
+        depth(round_up(g.dim, W)),
+        width(round_up(g.dim, NR)),
+        segments((g.table_width * g.page_size + SEGMENT - 1) / SEGMENT) {}
+  int64_t state() const { return rows * (width + 2); }
+  int64_t scratch() const { return round_up(rows * depth + KEYS * (depth + width) + MR * KEYS + 2 * state(), 16); }
+  int64_t part() const { return group * (width + 2); }
+};
+
+State state_at(float* at, int64_t rows) { return {at, at + rows, at + 2 * rows}; }
+
+void clear(State s, int64_t rows, int64_t width) {
+  for (int64_t r = 0; r < rows; ++r) {
+    s.m[r] = -INF;
+    s.l[r] = 0.0f;
+  }
+  std::memset(s.o, 0, rows * width * sizeof(float));
+}
+
+// into = into merged with s. A row that saw nothing adds nothing; into an empty one s is copied.
+void merge(State into, State s, int64_t rows, int64_t width) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (s.m[r] == -INF) continue;
+    float* a = into.o + r * width;
+    const float* b = s.o + r * width;
+    if (into.m[r] == -INF) {
+      into.m[r] = s.m[r];
+      into.l[r] = s.l[r];
+      std::memcpy(a, b, width * sizeof(float));
+      continue;
+    }
+    float m = into.m[r] > s.m[r] ? into.m[r] : s.m[r];
+    V fa = vset(exp1(into.m[r] - m)), fb = vset(exp1(s.m[r] - m));
+    float l[W];
+    vstore(l, vfma(vset(into.l[r]), fa, vmul(vset(s.l[r]), fb)));
+    into.m[r] = m;
+    into.l[r] = l[0];
+    for (int64_t i = 0; i < width; i += W) {
+      vstore(a + i, vfma(vload(a + i), fa, vmul(vload(b + i), fb)));
+    }
+  }
+}
+
+struct Work {  // one tile of one KV head; x and c types are in the templates
+  const AttentionArgs& g;
+  const Sizes& s;
+  Tile tile;
+  int64_t head, length;       // KV head; visible positions end here (kv_len)
+  const int32_t* pages;       // this sequence's row of the page table
+  float *q, *keys, *values, *scores;
+  State now;                  // of the running segment
+
+  int64_t rows() const { return tile.count * s.group; }
+  int64_t last_of(int64_t token) const {  // one past the last visible position
+    int64_t p = g.positions[tile.first + token] + 1;
+    return g.causal && p < length ? p : length;
+  }
+  int64_t first_of(int64_t token) const {
+    int64_t p = g.positions[tile.first + token] - g.window + 1;
+    return g.window > 0 && p > 0 ? p : 0;
+  }
+};
+
+// Queries as register tiles, [depth][rows of the tile].
+template <class X>
+void load_queries(Work& w) {
+  for (int64_t r0 = 0; r0 < w.rows(); r0 += MR) {
+    int64_t n = w.rows() - r0 < MR ? w.rows() - r0 : MR;
+    float* out = w.q + r0 * w.g.dim;
+    for (int64_t m = 0; m < n; ++m) {
+      int64_t r = r0 + m;
+      const X* x = static_cast<const X*>(w.g.q) + (w.tile.first + r / w.s.group) * w.g.q_stride +
+                   (w.head * w.s.group + r % w.s.group) * w.g.dim;
+      for (int64_t d = 0; d < w.g.dim; d += W) {
+        int64_t left = w.g.dim - d < W ? w.g.dim - d : W;
+        float t[W];
+        vstore(t, load_part(x + d, left));
+        for (int64_t j = 0; j < left; ++j) out[(d + j) * n + m] = t[j];
+      }
+    }
+  }
+}
+
+// Keys of a block as panels [KEYS / NR][depth][NR], values as [width / NR][KEYS][NR]; what lies past
+// the sequence's end is zeros.
+template <class C>
+void load_block(Work& w, int64_t start) {
+  const AttentionArgs& g = w.g;
+  for (int64_t j0 = 0; j0 < KEYS; j0 += W) {
+    const C *k[W] = {}, *v[W] = {};
+    for (int j = 0; j < W; ++j) {
+      int64_t p = start + j0 + j;
+      if (p >= w.length) break;
+      int64_t at = w.pages[p / g.page_size] * g.page_stride + p % g.page_size * g.slot_stride + w.head * g.head_stride;
+      k[j] = static_cast<const C*>(g.k_cache) + at;
+      v[j] = static_cast<const C*>(g.v_cache) + at;
+    }
+    float* keys = w.keys + j0 / NR * w.s.depth * NR + j0 % NR;
+    float* values = w.values + j0 * NR;
+    for (int64_t d = 0; d < w.s.depth; d += W) {
+      V x[W];
+      for (int j = 0; j < W; ++j) {
+        x[j] = k[j] ? load_part(k[j] + d, g.dim - d) : vzero();
+        V y = v[j] ? load_part(v[j] + d, g.dim - d) : vzero();
+        vstore(values + d / NR * KEYS * NR + j * NR + d % NR, y);
+      }
+      transpose(x);
+      for (int j = 0; j < W; ++j) vstore(keys + (d + j) * NR, x[j]);
+    }
+  }
+}
+
+// Scores of one row become weights. low, high: visible keys of the block. Returns the factor that
+// rescales what the row has gathered so far.
+float soften(const Work& w, int64_t row, float* scores, int64_t low, int64_t high) {
+  V top = vset(-INF), scale = vset(static_cast<float>(w.g.scale));
+  for (int64_t j = 0; j < KEYS; j += W) {
+    V x = vmul(vload(scores + j), scale);
+    if (w.g.softcap > 0.0) x = vsoftcap(x, static_cast<float>(w.g.softcap));
+    if (j < low || j + W > high) {
+      V at = vadd(vlanes(), vset(static_cast<float>(j)));
+      x = vpick_lt(at, vset(static_cast<float>(low)), vset(-INF), x);
+      x = vpick_lt(at, vset(static_cast<float>(high)), x, vset(-INF));
+    }
+    vstore(scores + j, x);
+    top = vmax(x, top);
+  }
+  float m = hmax(top), before = w.now.m[row];
+  if (before > m) m = before;
+  V base = vset(m == -INF ? 0.0f : m), sum = vzero();
+  for (int64_t j = 0; j < KEYS; j += W) {
+    V p = vexp(vsub(vload(scores + j), base));
+    vstore(scores + j, p);
+    sum = vadd(sum, p);
+  }
+  float factor = before == m ? 1.0f : exp1(before - m);
+  float l[W];
+  vstore(l, vfma(vset(w.now.l[row]), vset(factor), vset(hsum(sum))));
+  w.now.m[row] = m;
+  w.now.l[row] = l[0];
+  return factor;
+}
+
+void rescale(float* o, int64_t width, float factor) {
+  if (factor == 1.0f) return;
+  for (int64_t i = 0; i < width; i += W) vstore(o + i, vmul(vload(o + i), vset(factor)));
+}
+
+// One register tile of rows against one block of keys.
+template <int M>
+void tile_block(Work& w, int64_t r0, int64_t start) {
+  int64_t width = w.s.width;
+  for (int64_t j = 0; j < KEYS / NR; ++j) {
+    tile<Fma, M, 1, M>(w.g.dim, w.q + r0 * w.g.dim, w.keys + j * w.s.depth * NR, w.scores + j * NR, KEYS, false);
+  }
+  for (int m = 0; m < M; ++m) {
+    int64_t token = (r0 + m) / w.s.group;
+    int64_t low = w.first_of(token) - start, high = w.last_of(token) - start;
+    if (low < 0) low = 0;
+    if (high > KEYS) high = KEYS;
+    if (low >= high) {
+      std::memset(w.scores + m * KEYS, 0, KEYS * sizeof(float));
+      continue;
+    }
+    rescale(w.now.o + (r0 + m) * width, width, soften(w, r0 + m, w.scores + m * KEYS, low, high));
+  }
+  for (int64_t d = 0; d < width; d += NR) {
+    tile<Fma, M, KEYS, 1>(KEYS, w.scores, w.values + d * KEYS, w.now.o + r0 * width + d, width, true);
+  }
+}
+
+// Visible positions of the tile within [from, to): its union over tokens; empty where low >= high.
+void run_segment(Work& w, int64_t from, int64_t to, void (*load)(Work&, int64_t)) {
+  clear(w.now, w.rows(), w.s.width);
+  for (int64_t start = from; start < to; start += KEYS) {
+    bool loaded = false;
+    for (int64_t r0 = 0; r0 < w.rows(); r0 += MR) {
+      int64_t n = w.rows() - r0 < MR ? w.rows() - r0 : MR;
+      bool seen = false;
+      for (int64_t t = r0 / w.s.group; t <= (r0 + n - 1) / w.s.group; ++t) {
+        seen |= w.first_of(t) < start + KEYS && w.last_of(t) > start && w.first_of(t) < w.last_of(t);
+      }
+      if (!seen) continue;
+      if (!loaded) load(w, start);
+      loaded = true;
+      with_rows<MR>(static_cast<int>(n), [&](auto r) { tile_block<decltype(r)::value>(w, r0, start); });
+    }
+  }
+}
+
+template <class X>
+void write_rows(const Work& w, State s) {
+  for (int64_t r = 0; r < w.rows(); ++r) {
+    X* y = static_cast<X*>(w.g.y) + ((w.tile.first + r / w.s.group) * w.g.heads + w.head * w.s.group + r % w.s.group) * w.g.dim;
+    V whole = vset(s.l[r] > 0.0f ? s.l[r] : 1.0f);
+    if (s.l[r] != s.l[r]) whole = vset(s.l[r]);
+    for (int64_t d = 0; d < w.g.dim; d += W) {
+      store_part(y + d, vdiv(vload(s.o + r * w.s.width + d), whole), w.g.dim - d);
+    }
+  }
+}
+
+class Attention {
+ public:
+  explicit Attention(const AttentionArgs& args) : g(args), s(args) {
+    tiles = static_cast<Tile*>(g.workspace);
+    scratch = static_cast<float*>(g.workspace) + round_up(2 * g.tokens, 16);
+    parts = scratch + g.pool->threads() * s.scratch();
+  }
+
+  int32_t run() {
+    if (int32_t status = cut_tiles()) return status;
+    with_storage(g.cache_type, [&](auto* c) { load = load_block<std::remove_pointer_t<decltype(c)>>; });
+    with_activation(g.type, [&](auto* x) { run_typed<std::remove_pointer_t<decltype(x)>>(); });
+    return OK;
+  }
+
+ private:
+  // Runs of tokens of one sequence. Checks what is read from the device's indices on the way.
+  int32_t cut_tiles() {
+    bool alone = g.tokens <= SPLIT_TOKENS;
+    for (int64_t t = 0; t < g.tokens; ++t) {
+      int32_t row = g.token_rows[t];
+      if (row < 0 || row >= g.rows) return BAD_ROW;
+      if (g.kv_lens[row] > g.table_width * g.page_size) return BAD_POSITION;
+      bool fresh = count == 0 || alone || g.token_rows[t - 1] != row || tiles[count - 1].count == s.tokens;
+      if (!fresh) {
+        ++tiles[count - 1].count;
+        continue;
+      }
+      tiles[count++] = {static_cast<int32_t>(t), 1};
+      if (t == 0 || g.token_rows[t - 1] != row) {
+        int64_t pages = (g.kv_lens[row] + g.page_size - 1) / g.page_size;
+        longest = g.kv_lens[row] > longest ? g.kv_lens[row] : longest;
+        for (int64_t p = 0; p < pages; ++p) {
+          int32_t page = g.page_table[row * g.table_width + p];
+          if (page < 0 || page >= g.pages) return BAD_PAGE;
+        }
+      }
+    }
+    return OK;
+  }
+
+  Work work(int64_t tile, int64_t head, int thread) {
+    int32_t row = g.token_rows[tiles[tile].first];
+    float* q = scratch + thread * s.scratch();
+    float* keys = q + s.rows * s.depth;
+    float* values = keys + KEYS * s.depth;
+    float* scores = values + KEYS * s.width;
+    int64_t length = g.kv_lens[row] > 0 ? g.kv_lens[row] : 0;
+    return {g, s, tiles[tile], head, length, g.page_table + row * g.table_width, q, keys, values, scores,
+            state_at(scores + MR * KEYS, s.rows)};
+  }
+
+  template <class X>
+  void run_typed() {
+    if (g.tokens <= SPLIT_TOKENS && longest > SEGMENT && count * g.kv_heads < 4 * g.pool->threads()) {
+      return run_split<X>();
+    }
+    g.pool->run(count * g.kv_heads, [&](int64_t task, int thread) {
+      Work w = work(task / g.kv_heads, task % g.kv_heads, thread);
+      State all = state_at(w.now.m + s.state(), s.rows);
+      clear(all, w.rows(), s.width);
+      load_queries<X>(w);
+      for (int64_t from = 0; from < w.length; from += SEGMENT) {
+        run_segment(w, from, from + SEGMENT < w.length ? from + SEGMENT : w.length, load);
+        merge(all, w.now, w.rows(), s.width);
+      }
+      write_rows<X>(w, all);
+    });
+  }
+
+  // Few tokens, each its own tile: a task a segment, then the merge.
+  template <class X>
+  void run_split() {
+    int64_t segments = (longest + SEGMENT - 1) / SEGMENT;
+    g.pool->run(count * g.kv_heads * segments, [&](int64_t task, int thread) {
+      int64_t from = task % segments * SEGMENT, pair = task / segments;
+      Work w = work(pair / g.kv_heads, pair % g.kv_heads, thread);
+      w.now = state_at(parts + task * s.part(), s.group);
+      load_queries<X>(w);
+      run_segment(w, from, from + SEGMENT < w.length ? from + SEGMENT : w.length, load);
+    });
+    for (int64_t pair = 0; pair < count * g.kv_heads; ++pair) {
+      Work w = work(pair / g.kv_heads, pair % g.kv_heads, 0);
+      State all = state_at(w.now.m + s.state(), s.group);
+      clear(all, s.group, s.width);
+      for (int64_t i = 0; i < segments; ++i) {
+        merge(all, state_at(parts + (pair * segments + i) * s.part(), s.group), s.group, s.width);
+      }
+      write_rows<X>(w, all);
+    }
+  }
+
+  const AttentionArgs& g;
+  Sizes s;
+  Tile* tiles;
+  float *scratch, *parts;
+  int64_t count = 0, longest = 0;
+  void (*load)(Work&, int64_t) = nullptr;
+};
+
+template <class X, class C>
+void write_cache(const CacheWriteArgs& g, int64_t t) {
+  int64_t slot = g.slots[t];
+  if (slot < 0) return;
+  int64_t at = slot / g.page_size * g.page_stride + slot % g.page_size * g.slot_stride;
+  const X* from[2] = {static_cast<const X*>(g.k) + t * g.k_stride, static_cast<const X*>(g.v) + t * g.v_stride};
+  C* to[2] = {static_cast<C*>(g.k_cache) + at, static_cast<C*>(g.v_cache) + at};
+  for (int side = 0; side < 2; ++side) {
+    for (int64_t h = 0; h < g.kv_heads; ++h) {
+      for (int64_t d = 0; d < g.dim; d += W) {
+        int64_t left = g.dim - d;
+        store_part(to[side] + h * g.head_stride + d, load_part(from[side] + h * g.dim + d, left), left);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anychip
+
+using namespace anychip;
+
+EXPORT int64_t anychip_attention_workspace(const AttentionArgs* args, int64_t threads) {
+  Sizes s(*args);
+  int64_t split = args->tokens <= SPLIT_TOKENS ? args->tokens * args->kv_heads * s.segments * s.part() : 0;
+  return (round_up(2 * args->tokens, 16) + threads * s.scratch() + split) * static_cast<int64_t>(sizeof(float));
+}
+
+EXPORT int32_t anychip_attention(const AttentionArgs* args) { return args->tokens ? Attention(*args).run() : OK; }
+
+EXPORT int32_t anychip_kv_write(const CacheWriteArgs* args) {
+  const CacheWriteArgs& g = *args;
+  for (int64_t t = 0; t < g.rows; ++t) {
+    if (g.slots[t] >= g.pages * g.page_size) return BAD_SLOT;
+  }
+  with_activation(g.type, [&](auto* x) {
+    with_storage(g.cache_type, [&](auto* c) {
+      for_rows(g.pool, g.rows, 2 * g.kv_heads * g.dim, [&](int64_t first, int64_t last) {
+        for (int64_t t = first; t < last; ++t) write_cache<std::remove_pointer_t<decltype(x)>, std::remove_pointer_t<decltype(c)>>(g, t);
+      });
+    });
+  });
+  return OK;
+}
+
+EXPORT int32_t anychip_kv_copy_pages(const PageCopyArgs* args) {
+  const PageCopyArgs& g = *args;
+  for (int64_t i = 0; i < g.count; ++i) {
+    if (g.sources[i] < 0 || g.sources[i] >= g.pages || g.targets[i] < 0 || g.targets[i] >= g.pages) return BAD_PAGE;
+  }
+  for_rows(g.pool, g.count, g.page_bytes / 2, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      for (uint8_t* cache : {g.k_cache, g.v_cache}) {
+        std::memcpy(cache + g.targets[i] * g.page_stride, cache + g.sources[i] * g.page_stride, g.page_bytes);
+      }
+    }
+  });
+  return OK;
+}

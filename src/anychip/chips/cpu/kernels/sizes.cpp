@@ -1,0 +1,33 @@
+// Sizes of the structs of abi.h, for the check when the library is loaded.
+#include <cstring>
+
+#include "abi.h"
+
+using namespace anychip;
+
+EXPORT int64_t anychip_struct_size(const char* function) {
+  const struct {
+    const char* function;
+    int64_t size;
+  } sizes[] = {
+      {"embedding", sizeof(EmbeddingArgs)},
+      {"norm", sizeof(NormArgs)},
+      {"rotary", sizeof(RotaryArgs)},
+      {"linear", sizeof(LinearArgs)},
+      {"pack", sizeof(PackArgs)},
+      {"activation", sizeof(ActivationArgs)},
+      {"kv_write", sizeof(CacheWriteArgs)},
+      {"kv_copy_pages", sizeof(PageCopyArgs)},
+      {"attention", sizeof(AttentionArgs)},
+      {"gather_rows", sizeof(RowsArgs)},
+      {"scatter_rows", sizeof(RowsArgs)},
+      {"softmax", sizeof(LogitsArgs)},
+      {"greedy", sizeof(LogitsArgs)},
+      {"sample", sizeof(SampleArgs)},
+      {"elements", sizeof(ElementArgs)},
+  };
+  for (const auto& entry : sizes) {
+    if (std::strcmp(entry.function, function) == 0) return entry.size;
+  }
+  return -1;
+}

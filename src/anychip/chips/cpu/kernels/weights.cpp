@@ -1,0 +1,99 @@
+// Packing a checkpoint's rows into panels, and reading rows back for an embedding.
+#include "abi.h"
+#include "formats.h"
+#include "pool.h"
+
+namespace anychip {
+namespace {
+
+template <class Format>
+void pack(const PackArgs& g) {
+  int64_t blocks = blocks_of<Format>(g.k), panel = blocks * Format::BYTES;
+  int64_t source_row = Format::BLOCK == 32 ? blocks * Format::SOURCE : g.k * Format::SOURCE / Format::BLOCK;
+  int64_t low = g.first / NR, end = g.first + g.rows;
+  // A task owns whole panels: two rows may share a byte of one.
+  for_rows(g.pool, (end + NR - 1) / NR - low, g.k * NR, [&](int64_t from, int64_t to) {
+    int64_t start = (low + from) * NR, stop = (low + to) * NR;
+    for (int64_t n = start > g.first ? start : g.first; n < stop && n < end; ++n) {
+      uint8_t* row = g.target + n / NR * panel;
+      const uint8_t* source = g.source + (n - g.first) * source_row;
+      for (int64_t i = 0; i < blocks; ++i) {
+        int64_t steps = g.k - i * Format::BLOCK;
+        if (steps > Format::BLOCK) steps = Format::BLOCK;
+        Format::put(row + i * Format::BYTES, n % NR, source + i * Format::SOURCE, steps);
+      }
+    }
+  });
+}
+
+template <class Format>
+void packed_row(const uint8_t* table, int64_t n, int64_t k, float* out) {
+  int64_t blocks = blocks_of<Format>(k);
+  const uint8_t* p = table + n / NR * blocks * Format::BYTES;
+  for (int64_t i = 0; i < k; ++i) {
+    const uint8_t* block = p + i / Format::BLOCK * Format::BYTES;
+    out[i] = Format::value(block, static_cast<int>(i % Format::BLOCK), static_cast<int>(n % NR));
+  }
+}
+
+template <class T>
+void plain_row(const T* table, int64_t n, int64_t k, float* out) {
+  for (int64_t i = 0; i < k; i += W) {
+    store_part(out + i, load_part(table + n * k + i, k - i), k - i);
+  }
+}
+
+void table_row(const EmbeddingArgs& g, int64_t n, float* out) {
+  if (g.packed) {
+    with_format(g.format, [&](auto* f) { packed_row<std::remove_pointer_t<decltype(f)>>(g.table, n, g.k, out); });
+  } else {
+    with_storage(g.format, [&](auto* t) { plain_row(reinterpret_cast<const std::remove_pointer_t<decltype(t)>*>(g.table), n, g.k, out); });
+  }
+}
+
+template <class Y>
+void embed(const EmbeddingArgs& g, int64_t first, int64_t last) {
+  std::vector<float> row(g.k);
+  V scale = vset(static_cast<float>(g.scale));
+  for (int64_t t = first; t < last; ++t) {
+    table_row(g, g.tokens[t], row.data());
+    Y* y = static_cast<Y*>(g.y) + t * g.k;
+    for (int64_t i = 0; i < g.k; i += W) {
+      store_part(y + i, vmul(scale, load_part(row.data() + i, g.k - i)), g.k - i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anychip
+
+using namespace anychip;
+
+EXPORT int64_t anychip_panel_columns() { return NR; }
+
+EXPORT int64_t anychip_panel_bytes(int64_t format, int64_t k) {
+  int64_t bytes = 0;
+  with_format(format, [&](auto* f) {
+    using Format = std::remove_pointer_t<decltype(f)>;
+    bytes = blocks_of<Format>(k) * Format::BYTES;
+  });
+  return bytes;
+}
+
+EXPORT int32_t anychip_pack(const PackArgs* args) {
+  with_format(args->format, [&](auto* f) { pack<std::remove_pointer_t<decltype(f)>>(*args); });
+  return OK;
+}
+
+EXPORT int32_t anychip_embedding(const EmbeddingArgs* args) {
+  const EmbeddingArgs& g = *args;
+  for (int64_t t = 0; t < g.rows; ++t) {
+    if (g.tokens[t] < 0 || g.tokens[t] >= g.n) return BAD_TOKEN;
+  }
+  with_activation(g.y_type, [&](auto* y) {
+    for_rows(g.pool, g.rows, g.k * 4, [&](int64_t first, int64_t last) {
+      embed<std::remove_pointer_t<decltype(y)>>(g, first, last);
+    });
+  });
+  return OK;
+}

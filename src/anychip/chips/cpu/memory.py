@@ -1,0 +1,360 @@
+"""Memory of the cpu chip: aligned host memory, accounted for, and weights packed into it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from anychip.chips.cpu.build import CHIP, KernelLibrary
+from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipLayer, invalid, out_of_memory
+from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.tensor import Buffer, Shape, Tensor
+from anychip.contract.weights import (
+    BLOCK_FORMATS,
+    PLAIN_FORMATS,
+    HostWeight,
+    Weight,
+    Weights,
+    WeightSpec,
+    WeightUse,
+)
+from anychip.hostops import NUMPY_DTYPES
+
+ALIGNMENT = 64
+FORMAT_CODES = {
+    name: code
+    for code, name in enumerate(("float32", "bfloat16", "float16", "q8_0", "q4_0", "q4_1"))
+}
+"""Codes of storage types and weight formats in abi.h."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Block(NamedTuple):
+    """A buffer's handle: where it starts, and the array that keeps it alive."""
+
+    address: int
+    raw: Bytes
+
+
+def address_of(tensor: Tensor) -> int:
+    """Address of a tensor's first element."""
+    block: Block = tensor.buffer.handle
+    return block.address + tensor.offset
+
+
+def _meminfo() -> dict[str, int]:
+    """Bytes by name from /proc/meminfo."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+
+
+def _cgroups() -> Iterator[Path]:
+    """Folders of this process's memory cgroups, from its own up to the root."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root = Path("/sys/fs/cgroup") / controllers
+            own = root / path.lstrip("/")
+            yield from (p for p in (own, *own.parents) if p == root or root in p.parents)
+
+
+def _number(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the system says now, in bytes: the smallest limit, and what is left below it."""
+
+    total: int
+    available: int
+    source: str
+
+
+def host_facts() -> HostFacts:
+    """MemTotal and MemAvailable, or the tightest cgroup where that is less."""
+    memory = _meminfo()
+    total, source = memory["MemTotal"], "MemTotal of /proc/meminfo"
+    available = memory["MemAvailable"]
+    for folder in _cgroups():
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        if limit is None or used is None or limit >= memory["MemTotal"]:
+            continue
+        available = min(available, max(limit - used + _reclaimable(folder), 0))
+        if limit < total:
+            total, source = limit, f"memory limit of {folder}"
+    return HostFacts(total, available, source)
+
+
+def _reclaimable(folder: Path) -> int:
+    """Bytes of file cache that the kernel gives up first."""
+    try:
+        words = [line.split() for line in (folder / "memory.stat").read_text().splitlines()]
+    except OSError:
+        return 0
+    return next((int(w[1]) for w in words if w[0] == "inactive_file"), 0)
+
+
+def _resident() -> int:
+    """Bytes of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+SLAB = 32 << 20
+
+
+class HostStore:
+    """Host memory with an account. limit: bytes that may be handed out, 0: what the host has.
+
+    Small long-lived blocks are cut from slabs: a large array gets huge pages from the system, and
+    reading weights through small ones costs half of the memory's speed. A slab goes when the last
+    block cut from it does.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._resident = limit, _resident()
+        self.used = 0
+        self._live: dict[int, Block] = {}  # by address; a launch knows addresses alone
+        self._slab: Bytes = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int, *, long_lived: bool = False) -> Buffer:
+        """A new block, aligned. Raises ChipError."""
+        if nbytes < 0:
+            raise invalid(CHIP, ChipLayer.MEMORY, f"an allocation of {nbytes} bytes")
+        free = self.info().free
+        if nbytes > free:
+            raise out_of_memory(CHIP, nbytes, free)
+        try:
+            cut = long_lived and nbytes < SLAB // 4
+            raw = self._cut(nbytes) if cut else _aligned(max(nbytes, 1))
+        except MemoryError as error:
+            raise out_of_memory(CHIP, nbytes, free) from error
+        block = Block(raw.ctypes.data, raw[:nbytes])
+        self._live[block.address] = block
+        self.used += nbytes
+        return Buffer(block, nbytes)
+
+    def _cut(self, nbytes: int) -> Bytes:
+        size = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+        if self._slab.size < size:
+            self._slab = _aligned(SLAB)
+        raw, self._slab = self._slab[:size], self._slab[size:]
+        return raw
+
+    def give(self, buffer: Buffer) -> None:
+        """Take a block back. Raises ChipError where it is not one of these."""
+        block = buffer.handle
+        if buffer.freed or not isinstance(block, Block) or block.address not in self._live:
+            text = f"a buffer of {buffer.nbytes} bytes was freed twice or belongs to another chip"
+            raise invalid(CHIP, ChipLayer.MEMORY, text)
+        del self._live[block.address]
+        buffer.freed, buffer.handle = True, None
+        self.used -= buffer.nbytes
+
+    def info(self) -> MemoryInfo:
+        """free: below the limit and in the host, minus pages handed out but not yet touched."""
+        host = host_facts()
+        total = min(self._limit or host.total, host.total)
+        source = "chip option memory" if total == self._limit else host.source
+        untouched = max(self.used - max(_resident() - self._resident, 0), 0)
+        free = max(min(total - self.used, host.available - untouched), 0)
+        return MemoryInfo(total, total - free, free, free, source)
+
+
+def _aligned(nbytes: int) -> Bytes:
+    """Fresh memory; the system gives pages when they are first touched."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+class CpuMemory(Memory):
+    """Plain host memory: copies are done on return, nothing is ever queued."""
+
+    alignment = ALIGNMENT
+    unified = True
+
+    def __init__(self, store: HostStore) -> None:
+        self._store = store
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Aligned to 64 bytes."""
+        return self._store.take(nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        """Give it back to the system."""
+        self._store.give(buffer)
+
+    def copy_in(self, target: Tensor, source: memoryview) -> None:
+        """A plain copy."""
+        data = np.frombuffer(source, np.uint8)
+        _bytes_of(target, data.nbytes)[:] = data
+
+    def copy_out(self, source: Tensor, target: memoryview) -> None:
+        """A plain copy: every launch before it has run."""
+        if target.readonly:
+            raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
+        data = np.frombuffer(target, np.uint8)
+        data[:] = _bytes_of(source, data.nbytes)
+
+    def info(self) -> MemoryInfo:
+        """Measured now."""
+        return self._store.info()
+
+    def fill(self, target: Tensor, byte: int) -> None:
+        """Set every byte."""
+        _bytes_of(target, target.nbytes).fill(byte)
+
+
+def raw_bytes(tensor: Tensor) -> Bytes:
+    """All bytes of a tensor's buffer. Raises ChipError where it was freed."""
+    if tensor.buffer.freed or not isinstance(tensor.buffer.handle, Block):
+        text = "a tensor's buffer was freed or belongs to another chip"
+        raise invalid(CHIP, ChipLayer.MEMORY, text)
+    return tensor.buffer.handle.raw
+
+
+def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:
+    if not tensor.is_contiguous or tensor.nbytes != nbytes:
+        what = f"{tensor.nbytes} bytes" if tensor.is_contiguous else "not contiguous"
+        text = f"copy of {nbytes} bytes and a tensor that is {what}"
+        raise invalid(CHIP, ChipLayer.MEMORY, text)
+    return raw_bytes(tensor)[tensor.offset : tensor.offset + nbytes]
+
+
+def row_bytes(name: str, k: int) -> int:
+    """Bytes of one row of K elements as a checkpoint holds it."""
+    elements, nbytes = BLOCK_FORMATS.get(name, (1, 0))
+    return k // elements * (nbytes or DType(name).itemsize)
+
+
+class CpuWeights(Weights):
+    """Packs for the kernels where a weight is multiplied; an embedding alone stays row-major.
+
+    Parts of different formats, and every weight when there are no kernels, become float32.
+    """
+
+    def __init__(self, store: HostStore, kernels: KernelLibrary | None) -> None:
+        self._store, self._kernels = store, kernels
+
+    def plan(
+        self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
+    ) -> WeightSpec:
+        """Raises ChipError (invalid) for a format or a K that cannot be packed."""
+        for name, shape in zip(formats, shapes, strict=True):
+            _check_part(name, shape, shapes[0][1], self._kernels is not None)
+        shape = (sum(s[0] for s in shapes), shapes[0][1])
+        if self._kernels is None:
+            return WeightSpec("float32", shape, shape[0] * shape[1] * 4, dense=True)
+        name = formats[0] if len(set(formats)) == 1 else "float32"
+        if uses == {WeightUse.EMBEDDING} and name in PLAIN_FORMATS:
+            return WeightSpec(name, shape, shape[0] * row_bytes(name, shape[1]), dense=True)
+        panels = -(-shape[0] // self._kernels.panel_columns)
+        nbytes = panels * self._kernels.panel_bytes(FORMAT_CODES[name], shape[1])
+        return WeightSpec(name, shape, nbytes, dense=False)
+
+    def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:
+        """Pack each part's rows behind the ones before."""
+        spec = self.plan(tuple(p.format for p in parts), tuple(p.shape for p in parts), uses)
+        for part in parts:
+            _check_bytes(part)
+        buffer = self._store.take(spec.nbytes, long_lived=True)
+        if spec.dense:
+            dense = Tensor(spec.shape, DType(spec.format), buffer=buffer)
+            _fill_dense(dense, parts)
+            return Weight(spec, (dense,), dense)
+        packed = Tensor((spec.nbytes,), DType.UINT8, buffer=buffer)
+        raw_bytes(packed).fill(0)
+        first = 0
+        for part in parts:
+            self._pack(packed, part, spec, first)
+            first += part.shape[0]
+        return Weight(spec, (packed,))
+
+    def _pack(self, packed: Tensor, part: HostWeight, spec: WeightSpec, first: int) -> None:
+        assert self._kernels is not None
+        source: npt.NDArray[Any] = np.frombuffer(part.data, np.uint8)
+        if part.format != spec.format:
+            source = part_floats(part)
+        arguments = self._kernels.arguments(
+            "pack",
+            source=source.ctypes.data,
+            target=address_of(packed),
+            rows=part.shape[0],
+            k=spec.shape[1],
+            first=first,
+            format=FORMAT_CODES[spec.format],
+        )
+        self._kernels.function("pack")(ctypes.addressof(arguments))
+
+    def release(self, weight: Weight) -> None:
+        """Free the one buffer behind it."""
+        self._store.give(weight.tensors[0].buffer)
+
+
+def _check_part(name: str, shape: Shape, k: int, kernels: bool) -> None:
+    if name not in (FORMAT_CODES if kernels else PLAIN_FORMATS):
+        raise invalid(CHIP, ChipLayer.MEMORY, f"a weight of format '{name}' cannot be packed")
+    if shape[1] != k:
+        text = f"parts of one weight have {k} and {shape[1]} columns"
+        raise invalid(CHIP, ChipLayer.MEMORY, text)
+    if shape[1] % BLOCK_FORMATS.get(name, (1, 0))[0]:
+        text = f"{shape[1]} columns of {name} are no whole number of blocks of 32"
+        raise invalid(CHIP, ChipLayer.MEMORY, text)
+
+
+def _check_bytes(part: HostWeight) -> None:
+    wanted = part.shape[0] * row_bytes(part.format, part.shape[1])
+    if part.data.nbytes != wanted:
+        text = f"a {part.format} weight {part.shape} has {part.data.nbytes} bytes, not {wanted}"
+        raise invalid(CHIP, ChipLayer.MEMORY, text)
+
+
+def part_floats(part: HostWeight) -> npt.NDArray[np.float32]:
+    """A part as float32 rows (block formats: see contract/weights.py)."""
+    if part.format in PLAIN_FORMATS:
+        plain = np.frombuffer(part.data, NUMPY_DTYPES[DType(part.format)])
+        return plain.reshape(part.shape).astype(np.float32)
+    blocks = np.frombuffer(part.data, np.uint8).reshape(-1, BLOCK_FORMATS[part.format][1])
+    scale = _halves(blocks, 0)
+    if part.format == "q8_0":
+        values = scale * blocks[:, 2:].view(np.int8)
+    else:
+        packed = blocks[:, 4 if part.format == "q4_1" else 2 :]
+        q = np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32)
+        values = scale * q + _halves(blocks, 2) if part.format == "q4_1" else scale * (q - 8)
+    return np.asarray(values, np.float32).reshape(part.shape)
+
+
+def _halves(blocks: Bytes, at: int) -> npt.NDArray[np.float32]:
+    """The float16 at byte `at` of each block, as a column."""
+    return np.asarray(blocks[:, at : at + 2].copy().view(np.float16), np.float32)
+
+
+def _fill_dense(dense: Tensor, parts: tuple[HostWeight, ...]) -> None:
+    raw, at = raw_bytes(dense), 0
+    for part in parts:
+        same = part.format == dense.dtype.value
+        rows = np.frombuffer(part.data, np.uint8) if same else part_floats(part).view(np.uint8)
+        rows = rows.reshape(-1)
+        raw[at : at + rows.size] = rows
+        at += rows.size

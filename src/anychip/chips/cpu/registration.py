@@ -1,0 +1,206 @@
+"""The cpu chip: native kernels for the processor that it finds, numpy where none can be built."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+from array import array
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from anychip.chips.cpu.build import (
+    CHIP,
+    FEATURES,
+    STATUS,
+    CpuBuild,
+    KernelChoice,
+    KernelLibrary,
+    instruction_sets,
+    load_kernels,
+    versions,
+)
+from anychip.chips.cpu.memory import FORMAT_CODES, CpuMemory, CpuWeights, HostStore, host_facts
+from anychip.chips.cpu.operators import CpuQueue, operator_table
+from anychip.contract.build import Finding, Verdict
+from anychip.contract.child import ChildFailed, run_in_child
+from anychip.contract.compile import NoCompiler
+from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.operators import Call, CallSpec
+from anychip.contract.registration import (
+    Capabilities,
+    Chip,
+    Device,
+    Option,
+    Probe,
+    register_chip,
+)
+from anychip.contract.tensor import Tensor
+from anychip.contract.weights import PLAIN_FORMATS
+
+LOG = logging.getLogger("anychip.chip")
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+CHOICES = {"kernels": ("auto", "native", "host"), "isa": ("auto", *FEATURES)}
+BUILD_DIR = Path("~/.cache/anychip/build")
+
+
+@register_chip(CHIP, contract=(0, 1))
+class CpuChip(Chip):
+    """The processor and its memory."""
+
+    vendor = "anychip"
+    options = (
+        Option("threads", int, 0, "threads that compute (0: the cores that this process may use)"),
+        Option("build_dir", str, "", f"folder of compiled kernels (default {BUILD_DIR})"),
+        Option("kernels", str, "auto", "auto, native (fail without a compiler), host (numpy)"),
+        Option("isa", str, "auto", "instruction set: auto, avx512bf16, avx512, avx2, portable"),
+        Option("memory", str, "0", "limit in bytes, or with K, M or G behind (0: what is there)"),
+    )
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        choice = _kernel_choice(values)
+        store = HostStore(parse_size(values["memory"]))
+        self.memory = CpuMemory(store)
+        self.queue = CpuQueue()
+        self.build = CpuBuild(choice)
+        self._threads = choice.threads
+        self._kernels, self._reason = _open_kernels(values["kernels"], choice)
+        self.operators = operator_table(self._kernels)
+        self.weights = CpuWeights(store, self._kernels)
+
+    @classmethod
+    def probe(cls) -> Probe:
+        """Always there: one device."""
+        try:
+            memory = host_facts().total
+        except (OSError, KeyError) as error:
+            return Probe((), f"the memory of this machine cannot be read: {error}")
+        return Probe((Device(0, processor_name(), memory),), versions=versions())
+
+    @classmethod
+    def open(cls, device: int, options: Mapping[str, Any]) -> CpuChip:
+        """Compile (first time) and load the kernels. Raises ContractError, ChipError."""
+        return cls(options)
+
+    @classmethod
+    def check_device(cls, device: int, timeout: float) -> Finding:
+        """Ones in, softmax, back out, in a child process."""
+        name = f"{CHIP} device {device}"
+        try:
+            seen = run_in_child(f"{__name__}:soften_ones", {}, timeout)
+        except ChildFailed as error:
+            return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
+        good = seen == [0.25] * 4
+        return Finding(name, Verdict.GOOD if good else Verdict.BAD, f"softmax of ones gave {seen}")
+
+    @classmethod
+    def map_error(cls, code: int) -> ErrorFact:
+        """What a kernel's status means."""
+        if code in STATUS:
+            return STATUS[code]
+        return ErrorFact(ChipLayer.OPERATORS, ErrorKind.KERNEL, True, f"unknown status {code}")
+
+    def capabilities(self) -> Capabilities:
+        """float32 and bfloat16 compute; quantized weights stay as they are, given kernels."""
+        native = self._kernels is not None
+        return Capabilities(
+            activation_dtypes=(DType.FLOAT32, DType.BFLOAT16),
+            cache_dtypes=(DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16),
+            weight_formats=tuple(FORMAT_CODES) if native else PLAIN_FORMATS,
+            page_sizes=(16, 1, 32, 64, 128),
+            step_tokens=512,
+            facts=self._facts(),
+        )
+
+    def _facts(self) -> dict[str, str]:
+        if self._kernels is None:
+            return {"kernels": f"numpy (slow): {self._reason}", "isa": "none", "threads": "numpy's"}
+        return {
+            "kernels": str(self._kernels.path),
+            "isa": self._kernels.isa,
+            "threads": str(self._threads),
+        }
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._kernels is not None:
+            self._kernels.close()
+
+
+def _kernel_choice(values: Mapping[str, Any]) -> KernelChoice:
+    for name, offers in CHOICES.items():
+        if values[name] not in offers:
+            raise _refused(name, values[name], f"say one of {', '.join(offers)}")
+    if not 0 <= values["threads"] <= 1024:
+        raise _refused("threads", values["threads"], "say 0 to 1024")
+    have = instruction_sets()
+    isa = have[0] if values["isa"] == "auto" else values["isa"]
+    if isa not in have:
+        raise _refused("isa", isa, f"this processor has {', '.join(have)}")
+    folder = Path(values["build_dir"] or BUILD_DIR).expanduser()
+    return KernelChoice(isa, values["threads"] or usable_cores(), folder)
+
+
+def _refused(option: str, value: object, way_out: str) -> ContractError:
+    return ContractError(f"chip '{CHIP}': option {option}={value}: {way_out}")
+
+
+def _open_kernels(wanted: str, choice: KernelChoice) -> tuple[KernelLibrary | None, str]:
+    """The kernels, or None and why not; without them everything is slow, so it is said loudly."""
+    if wanted == "host":
+        reason = "asked for with kernels=host"
+    else:
+        try:
+            return load_kernels(choice), ""
+        except NoCompiler as error:
+            if wanted == "native":
+                raise
+            reason = error.fact.text
+    LOG.warning("chip '%s' computes with numpy, many times slower than kernels: %s", CHIP, reason)
+    return None, reason
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "8G", "64M", "1000", "0". Raises ContractError."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if match is None:
+        raise _refused("memory", text, "say a number of bytes, or one with K, M or G behind")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, and no more than its cgroup's quota allows."""
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = may or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
+
+
+def processor_name() -> str:
+    """As /proc/cpuinfo names it, else the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def soften_ones(_: object) -> list[float]:
+    """What the child of `check_device` does."""
+    chip = CpuChip({o.name: o.default for o in CpuChip.options})
+    ones, y = (Tensor((1, 4), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
+    chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
+    spec = CallSpec("softmax", {"logits": ones.spec}, {"y": y.spec}, {})
+    chip.operators.of("softmax")[0].prepare(Call(spec, {"logits": ones}, {"y": y}))()
+    result = array("f", [0.0] * 4)
+    chip.memory.copy_out(y, memoryview(result))
+    chip.close()
+    return list(result)

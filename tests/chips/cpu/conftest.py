@@ -1,0 +1,35 @@
+"""One opened chip an instruction set; kernels come from the user's own cache, built once."""
+
+from __future__ import annotations
+
+import pytest
+from cpu_calls import CpuCalls
+
+from anychip.chips.cpu.build import instruction_sets
+
+
+@pytest.fixture(scope="session")
+def chips():
+    """Opens a chip with options, once for each set of them."""
+    opened: dict[tuple, CpuCalls] = {}
+
+    def get(**options):
+        key = tuple(sorted(options.items()))
+        if key not in opened:
+            opened[key] = CpuCalls(options)
+        return opened[key]
+
+    yield get
+    for calls in opened.values():
+        calls.chip.close()
+
+
+@pytest.fixture(scope="session")
+def cpu(chips):
+    return chips()
+
+
+@pytest.fixture(params=instruction_sets(), scope="session")
+def each(request, chips):
+    """The chip held to each instruction set that this processor has."""
+    return chips(isa=request.param)

@@ -1,0 +1,101 @@
+"""The compiler cache of contract/compile.py: keys, one build, clear failures."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from anychip.contract.compile import (
+    BuildOrder,
+    NoCompiler,
+    cache_key,
+    compile_library,
+    find_compiler,
+)
+from anychip.contract.errors import ChipError, ChipLayer
+
+SOURCE = '#include "seven.h"\nextern "C" int seven() { return SEVEN; }\n'
+
+
+@pytest.fixture
+def order(tmp_path):
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    (folder / "seven.h").write_text("#define SEVEN 7\n")
+    (folder / "seven.cpp").write_text(SOURCE)
+    return BuildOrder("some", "seven", (folder / "seven.cpp",), ("-O1",))
+
+
+def build(order, cache, lines=None, compiler=None):
+    said = [] if lines is None else lines
+    return compile_library(order, cache_dir=cache, compiler=compiler, progress=said.append)
+
+
+def test_builds_once_with_progress(order, tmp_path):
+    cache, lines = tmp_path / "deep" / "cache", []
+    path = build(order, cache, lines)
+    assert ctypes.CDLL(str(path)).seven() == 7
+    assert lines and stat.S_IMODE(cache.stat().st_mode) == 0o700
+    before, again = path.stat().st_mtime_ns, []
+    assert build(order, cache, again) == path
+    assert path.stat().st_mtime_ns == before and not again
+    assert not [p for p in cache.iterdir() if p.name.startswith(".build")]
+
+
+def test_the_key_changes_with_everything_that_matters(order):
+    compiler = find_compiler("some")
+    keys = [cache_key(order.sources, order.flags, compiler)]
+    keys.append(cache_key(order.sources, ("-O2",), compiler))
+    keys.append(cache_key(order.sources, order.flags, replace(compiler, version="another")))
+    header = order.sources[0].with_name("seven.h")
+    header.write_text("#define SEVEN 8\n")
+    keys.append(cache_key(order.sources, order.flags, compiler))
+    order.sources[0].write_text(SOURCE + "// changed\n")
+    keys.append(cache_key(order.sources, order.flags, compiler))
+    assert len(set(keys)) == len(keys)
+
+
+def test_two_processes_build_once(order, tmp_path):
+    code = (
+        "import sys, pathlib; from anychip.contract.compile import *; "
+        "o = BuildOrder('some', 'seven', (pathlib.Path(sys.argv[1]),), ('-O1',)); "
+        "n = []; compile_library(o, cache_dir=pathlib.Path(sys.argv[2]), progress=n.append); "
+        "print(len(n))"
+    )
+    command = [sys.executable, "-c", code, str(order.sources[0]), str(tmp_path / "cache")]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = sorted(int(c.communicate(timeout=120)[0]) for c in children)
+    assert said[:2] == [0, 0] and said[2] > 0
+
+
+def test_a_broken_source_shows_what_the_compiler_said(order, tmp_path):
+    order.sources[0].write_text("int f( {\n")
+    with pytest.raises(ChipError, match=r"seven\.cpp.*error") as caught:
+        build(order, tmp_path / "cache")
+    assert caught.value.fact.layer is ChipLayer.BUILD
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+def test_no_compiler_is_typed(order, tmp_path):
+    with pytest.raises(NoCompiler, match="looked for no-such-compiler"):
+        build(order, tmp_path / "cache", compiler="no-such-compiler")
+
+
+def test_a_folder_that_cannot_be_made_is_named(order, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ChipError, match=r"cannot write to .*file.*--cache-dir"):
+        build(order, tmp_path / "file" / "cache")
+
+
+def test_a_folder_that_others_may_write_to_is_refused(order, tmp_path):
+    cache = tmp_path / "shared"
+    cache.mkdir()
+    os.chmod(cache, 0o777)
+    with pytest.raises(ChipError, match="others may write to it"):
+        build(order, cache)

@@ -1,0 +1,118 @@
+"""Opening: options, instruction sets, no compiler, the child that tries the device."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from cpu_calls import CpuCalls, normal, relative
+
+from anychip.chips.cpu import build
+from anychip.chips.cpu.build import STATUS, KernelChoice, instruction_sets
+from anychip.chips.cpu.registration import CpuChip, usable_cores
+from anychip.contract.build import Verdict
+from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.compile import NoCompiler
+from anychip.contract.errors import ContractError
+from anychip.contract.operators import CallSpec
+from anychip.contract.signature import Tier
+from anychip.contract.weights import HostWeight, WeightUse
+
+
+def test_wrong_options_are_refused():
+    for options, text in (
+        ({"kernels": "gpu"}, "kernels=gpu: say one of auto, native, host"),
+        ({"isa": "sse9"}, "isa=sse9: say one of"),
+        ({"threads": -1}, "threads=-1: say 0 to 1024"),
+        ({"memory": "8Q"}, "memory=8Q: say a number of bytes"),
+        ({"speed": 1}, "no option 'speed'"),
+    ):
+        with pytest.raises(ContractError, match=text):
+            CpuCalls(options)
+
+
+def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(build, "processor_flags", lambda: frozenset({"avx2", "fma", "f16c"}))
+    assert instruction_sets() == ("avx2", "portable")
+    with pytest.raises(ContractError, match="isa=avx512: this processor has avx2, portable"):
+        CpuCalls({"isa": "avx512"})
+
+
+def test_facts_and_ids_name_the_instruction_set(each):
+    facts = each.chip.capabilities().facts
+    assert facts["threads"] == str(usable_cores()) and facts["kernels"].endswith(".so")
+    assert each.chip.operators.of("linear")[0].id == f"{facts['isa']}.linear"
+
+
+def test_every_operator_but_the_fused_has_an_implementation(cpu):
+    served = {i.op for i in cpu.chip.operators.implementations}
+    assert served == {n for n, s in CATALOGUE.items() if s.tier is not Tier.FUSED}
+
+
+@pytest.fixture
+def without_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_without_a_compiler_numpy_serves_and_says_so(without_compiler, caplog):
+    with caplog.at_level(logging.WARNING, "anychip.chip"):
+        calls = CpuCalls({})
+    assert "many times slower" in caplog.text and "no C++ compiler" in caplog.text
+    assert "no C++ compiler" in calls.chip.capabilities().facts["kernels"]
+    assert calls.chip.capabilities().weight_formats == ("float32", "float16", "bfloat16")
+    assert calls.chip.build.check()[0].verdict is Verdict.BAD
+    x, w = normal(1, 3, 64), normal(2, 5, 64, dtype=np.float16)
+    y = calls.call("linear", x=x, weight=calls.weight("float16", (5, 64), w))
+    assert calls.last_id == "hostops.linear"
+    assert relative(y, x.astype(np.float64) @ w.astype(np.float64).T) < 1e-6
+    calls.chip.close()
+
+
+def test_without_a_compiler_native_is_refused(without_compiler):
+    with pytest.raises(NoCompiler, match="looked for g\\+\\+"):
+        CpuCalls({"kernels": "native"})
+
+
+def test_host_kernels_hold_dense_float32(caplog):
+    calls = CpuCalls({"kernels": "host"})
+    assert "kernels=host" in caplog.text
+    data = normal(1, 4, 8, dtype=np.float16)
+    part = HostWeight("float16", (4, 8), memoryview(data.view(np.uint8)))
+    weight = calls.chip.weights.prepare((part, part), frozenset({WeightUse.LINEAR}))
+    assert weight.spec.dense and weight.spec.format == "float32"
+    wanted = np.concatenate([data, data]).astype(np.float32)
+    assert np.array_equal(calls.get(weight.dense), wanted)
+
+
+def test_a_lookup_weight_is_declined_by_linear(cpu):
+    part = HostWeight("float32", (4, 8), memoryview(normal(1, 4, 8).view(np.uint8)))
+    weight = cpu.chip.weights.prepare((part,), frozenset({WeightUse.EMBEDDING}))
+    x = cpu.put(normal(2, 1, 8))
+    spec = CallSpec("linear", {"x": x.spec, "weight": weight.spec}, {"y": x.spec}, {})
+    reason = cpu.chip.operators.of("linear")[0].declines(spec)
+    assert reason == "the weight was loaded for lookups alone, row by row"
+
+
+def test_the_device_is_tried_in_a_child():
+    assert CpuChip.check_device(0, 120).verdict is Verdict.GOOD
+    late = CpuChip.check_device(0, 0.001)
+    assert late.verdict is Verdict.BAD and "0.001 s" in late.text
+
+
+def test_errors_are_mapped():
+    assert CpuChip.map_error(1) is STATUS[1]
+    unknown = CpuChip.map_error(77)
+    assert unknown.fatal and "77" in unknown.text
+
+
+def test_findings_say_what_is_built(cpu, tmp_path):
+    assert {f.verdict for f in cpu.chip.build.check()} == {Verdict.GOOD}
+    fresh = build.CpuBuild(KernelChoice("portable", 1, tmp_path / "none"))
+    assert fresh.check()[-1].verdict is Verdict.UNKNOWN and not (tmp_path / "none").exists()
+
+
+def test_close_twice():
+    calls = CpuCalls({})
+    calls.chip.close()
+    calls.chip.close()

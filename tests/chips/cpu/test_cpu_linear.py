@@ -1,0 +1,126 @@
+"""Products with packed weights: right, whatever the format; the same bits, whatever the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cpu_calls import BF16, normal, relative, same_bits
+from cpu_weights import FORMATS, make_weight
+
+from anychip.contract.weights import HostWeight, WeightUse
+
+LIMIT = {np.dtype(np.float32): 2e-6, BF16: 6e-3}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 17])
+@pytest.mark.parametrize("name", FORMATS)
+def test_linear_of_every_format(each, name, rows):
+    data, values = make_weight(name, 71, 576)
+    weight = each.weight(name, (71, 576), data)
+    x, bias = normal(1, rows, 576), normal(2, 71)
+    y = each.call("linear", x=x, weight=weight, bias=bias)
+    wanted = x.astype(np.float64) @ values.T + bias
+    assert y.shape == (rows, 71) and (rows == 0 or relative(y, wanted) < 2e-6)
+    assert rows == 0 or relative(y, wanted - bias) > 1e-3
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("name", FORMATS)
+def test_linear_in_bfloat16(each, name, rows):
+    data, values = make_weight(name, 100, 1536)
+    x = normal(3, rows, 1536, dtype=BF16)
+    y = each.call("linear", x=x, weight=each.weight(name, (100, 1536), data))
+    assert y.dtype == BF16 and relative(y, x.astype(np.float64) @ values.T) < LIMIT[BF16]
+
+
+@pytest.mark.parametrize("k", [1, 33, 2049])
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_odd_columns(each, name, k):
+    for dtype in (np.dtype(np.float32), BF16):
+        data, values = make_weight(name, 5, k)
+        x = normal(4, 19, k, dtype=dtype)
+        y = each.call("linear", x=x, weight=each.weight(name, (5, k), data))
+        assert relative(y, x.astype(np.float64) @ values.T) < LIMIT[dtype]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 20])
+def test_rows_may_lie_apart(cpu, rows):
+    data, values = make_weight("q4_1", 64, 96)
+    weight, x = cpu.weight("q4_1", (64, 96), data), normal(5, rows, 96)
+    y = cpu.call("linear", x=cpu.put(x, row_gap=7), weight=weight)
+    assert relative(y, x.astype(np.float64) @ values.T) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16], ids=str)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_does_not_depend_on_its_batch(each, name, dtype):
+    k = 4128  # more than one block of K
+    data, _ = make_weight(name, 70, k)
+    weight, x = each.weight(name, (70, k), data), normal(6, 230, k, dtype=dtype)
+    whole = each.call("linear", x=x, weight=weight)
+    for first, last in ((0, 1), (1, 3), (3, 11), (11, 24), (24, 40), (40, 230)):
+        part = each.call("linear", x=x[first:last], weight=weight)
+        assert same_bits(part, whole[first:last]), (first, last)
+
+
+def test_a_row_does_not_depend_on_the_threads(chips):
+    data, _ = make_weight("q8_0", 300, 576)
+    for rows in (1, 8, 64):
+        x = normal(7, rows, 576)
+        one, two = (
+            c.call("linear", x=x, weight=c.weight("q8_0", (300, 576), data))
+            for c in (chips(threads=1), chips(threads=3))
+        )
+        assert same_bits(one, two)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("rows", [1, 30])
+def test_lm_head_scales_and_caps(each, name, rows):
+    data, values = make_weight(name, 131, 64)
+    x, attrs = normal(8, rows, 64, dtype=BF16), {"scale": 0.25, "softcap": 3.0}
+    weight = each.weight(name, (131, 64), data, frozenset({WeightUse.LM_HEAD}))
+    logits = each.call("lm_head", attrs, x=x, weight=weight)
+    plain = x.astype(np.float64) @ values.T * 0.25
+    assert logits.dtype == np.float32
+    assert relative(logits, 3 * np.tanh(plain / 3)) < 1e-5 < relative(plain, 3 * np.tanh(plain / 3))
+
+
+@pytest.mark.parametrize("uses", [{WeightUse.EMBEDDING}, {WeightUse.EMBEDDING, WeightUse.LM_HEAD}])
+@pytest.mark.parametrize("name", FORMATS)
+def test_embedding_reads_rows(each, name, uses):
+    data, values = make_weight(name, 77, 96)
+    table = each.weight(name, (77, 96), data, frozenset(uses))
+    tokens = np.array([0, 76, 5, 5, 33], np.int32)
+    for dtype, limit in (("float32", 1e-7), ("bfloat16", 4e-3)):
+        y = each.call("embedding", {"dtype": dtype, "scale": 2.0}, tokens=tokens, table=table)
+        assert relative(y, values[tokens] * 2) < limit
+    assert relative(y, values[tokens[::-1]]) > 0.1
+
+
+@pytest.mark.parametrize("names", [("q4_1",) * 3, ("q4_0", "q8_0", "float16"), ("float32",) * 3])
+def test_parts_are_stacked(cpu, names):
+    made = [make_weight(name, n, 64, seed=n) for name, n in zip(names, (10, 3, 25), strict=True)]
+    parts = tuple(
+        HostWeight(name, values.shape, memoryview(data))
+        for name, (data, values) in zip(names, made, strict=True)
+    )
+    weight = cpu.chip.weights.prepare(parts, frozenset({WeightUse.LINEAR}))
+    x = normal(9, 4, 64)
+    y = cpu.call("linear", x=x, weight=weight)
+    assert relative(y, x.astype(np.float64) @ np.concatenate([v for _, v in made]).T) < 2e-6
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_planned_bytes_are_the_allocated_ones(cpu, name):
+    data, _ = make_weight(name, 50, 64)
+    for uses in ({WeightUse.LINEAR}, {WeightUse.EMBEDDING}):
+        before = cpu.chip.memory._store.used
+        spec = cpu.chip.weights.plan((name,), ((50, 64),), frozenset(uses))
+        weight = cpu.weight(name, (50, 64), data, frozenset(uses))
+        assert weight.spec == spec
+        assert (
+            cpu.chip.memory._store.used - before == spec.nbytes == weight.tensors[0].buffer.nbytes
+        )
+        cpu.chip.weights.release(weight)
+        assert cpu.chip.memory._store.used == before

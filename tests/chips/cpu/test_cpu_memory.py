@@ -1,0 +1,122 @@
+"""Memory: aligned, accounted for, strict about what it is given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cpu_calls import CpuCalls, normal
+
+from anychip.chips.cpu import memory as cpu_memory
+from anychip.chips.cpu.memory import SLAB, CpuMemory, HostFacts, HostStore, host_facts
+from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipError, ErrorKind
+from anychip.contract.tensor import Buffer, Tensor
+from anychip.contract.weights import HostWeight, WeightUse
+
+
+def tensor(memory, nbytes):
+    return Tensor((nbytes,), DType.UINT8, buffer=memory.allocate(nbytes))
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 65, 4097])
+def test_aligned_and_there_and_back(nbytes):
+    memory = CpuMemory(HostStore(0))
+    x = tensor(memory, nbytes)
+    assert x.buffer.handle.address % 64 == 0
+    source = bytearray(np.random.default_rng(1).bytes(nbytes))
+    kept = bytes(source)
+    memory.copy_in(x, memoryview(source))
+    source[:] = bytes(nbytes)  # a source may be reused on return
+    target = bytearray(nbytes)
+    memory.copy_out(x, memoryview(target))
+    assert bytes(target) == kept
+
+
+def test_more_than_the_limit_is_out_of_memory():
+    memory = CpuMemory(HostStore(1000))
+    first = memory.allocate(600)
+    with pytest.raises(ChipError, match="asked for 401 bytes, 400 free") as caught:
+        memory.allocate(401)
+    assert caught.value.fact.kind is ErrorKind.OUT_OF_MEMORY and not caught.value.fatal
+    memory.free(first)
+    memory.allocate(1000)
+    assert memory.info().free == 0 and memory.info().source == "chip option memory"
+
+
+def test_more_than_the_host_has_is_out_of_memory():
+    with pytest.raises(ChipError, match="out of memory"):
+        CpuMemory(HostStore(0)).allocate(host_facts().total * 2)
+
+
+def test_info_counts_what_others_use_and_what_is_not_touched_yet(monkeypatch):
+    facts = {"resident": 1000}
+    monkeypatch.setattr(cpu_memory, "host_facts", lambda: HostFacts(10_000, 6_000, "test"))
+    monkeypatch.setattr(cpu_memory, "_resident", lambda: facts["resident"])
+    memory = CpuMemory(HostStore(0))
+    assert (memory.info().used, memory.info().free) == (4_000, 6_000)
+    memory.allocate(2_500)  # nothing touched: the host still has it, nobody else may take it
+    assert (memory.info().used, memory.info().free) == (6_500, 3_500)
+    facts["resident"] += 2_000  # now the host's own number knows of most of it
+    assert memory.info().free == 5_500
+
+
+def test_double_and_foreign_frees_are_refused():
+    memory = CpuMemory(HostStore(0))
+    buffer = memory.allocate(8)
+    foreign = Buffer(buffer.handle, 8)
+    memory.free(buffer)
+    for wrong in (buffer, Buffer("an id", 8), foreign, CpuMemory(HostStore(0)).allocate(8)):
+        with pytest.raises(ChipError, match="freed twice or belongs to another"):
+            memory.free(wrong)
+
+
+def test_lengths_and_strides_must_fit():
+    memory = CpuMemory(HostStore(0))
+    x = tensor(memory, 8)
+    with pytest.raises(ChipError, match="copy of 7 bytes and a tensor that is 8 bytes"):
+        memory.copy_in(x, memoryview(bytes(7)))
+    with pytest.raises(ChipError, match="copy of 9 bytes"):
+        memory.copy_out(x, memoryview(bytearray(9)))
+    with pytest.raises(ChipError, match="not contiguous"):
+        memory.copy_in(x.view((4,), (2,)), memoryview(bytes(4)))
+    with pytest.raises(ChipError, match="read-only"):
+        memory.copy_out(x, memoryview(bytes(8)))
+    memory.free(x.buffer)
+    with pytest.raises(ChipError, match="freed"):
+        memory.copy_in(x, memoryview(bytes(8)))
+
+
+def test_weights_that_cannot_be_packed_are_refused(cpu):
+    uses = frozenset({WeightUse.LINEAR})
+    for formats, shapes, text in (
+        (("q5_k",), ((4, 32),), "format 'q5_k'"),
+        (("q8_0",), ((4, 33),), "33 columns of q8_0"),
+        (("float32",) * 2, ((4, 32), (4, 64)), "32 and 64 columns"),
+    ):
+        with pytest.raises(ChipError, match=text):
+            cpu.chip.weights.plan(formats, shapes, uses)
+    short = HostWeight("float32", (4, 4), memoryview(bytes(63)))
+    with pytest.raises(ChipError, match="63 bytes, not 64"):
+        cpu.chip.weights.prepare((short,), uses)
+
+
+def test_a_weight_that_does_not_fit_is_out_of_memory():
+    calls = CpuCalls({"memory": "1K"})
+    part = HostWeight("float32", (32, 32), memoryview(normal(1, 32, 32).view(np.uint8)))
+    with pytest.raises(ChipError, match="out of memory"):
+        calls.chip.weights.prepare((part,), frozenset({WeightUse.LINEAR}))
+    calls.chip.close()
+
+
+def test_small_long_lived_blocks_share_a_slab():
+    store = HostStore(0)
+    blocks = [store.take(n, long_lived=True) for n in (100, 0, 5000, SLAB // 4 - 1)]
+    large = store.take(SLAB, long_lived=True)
+    assert len({b.handle.address for b in blocks}) == 4
+    assert all(b.handle.address % 64 == 0 and b.handle.raw.size == b.nbytes for b in blocks)
+    first = blocks[0].handle.address
+    assert blocks[2].handle.address - first == 192
+    assert not first <= large.handle.address < first + SLAB
+    for block in (*blocks, large):
+        store.give(block)
+    assert store.used == 0
