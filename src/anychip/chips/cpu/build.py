@@ -26,7 +26,7 @@ from anychip.contract.errors import ChipLayer, ErrorFact, ErrorKind
 CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
-SOURCES = ("attention", "linear", "pool", "rows", "sampling", "sizes", "weights")
+SOURCES = ("attention", "cache", "linear", "pool", "rows", "sampling", "sizes", "weights")
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _AVX2 = ("avx2", "fma", "f16c")

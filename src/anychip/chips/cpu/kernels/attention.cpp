@@ -117,27 +117,44 @@ void load_queries(Work& w) {
   }
 }
 
+// Where the positions from `start` on lie in the cache, up to the sequence's end. Returns how many.
+int64_t locate(const Work& w, int64_t start, int64_t count, int64_t* at) {
+  const AttentionArgs& g = w.g;
+  int64_t page = start / g.page_size, offset = start % g.page_size;
+  if (count > w.length - start) count = w.length - start;
+  for (int64_t i = 0; i < count; ++i) {
+    at[i] = w.pages[page] * g.page_stride + offset * g.slot_stride + w.head * g.head_stride;
+    if (++offset == g.page_size) {
+      offset = 0;
+      ++page;
+    }
+  }
+  return count;
+}
+
+inline void fetch(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
+}
+
 // Keys of a block as panels [KEYS / NR][depth][NR], values as [width / NR][KEYS][NR]; what lies past
-// the sequence's end is zeros.
+// the sequence's end is zeros. Asks for the next block on the way: pages lie anywhere.
 template <class C>
 void load_block(Work& w, int64_t start) {
-  const AttentionArgs& g = w.g;
+  const C *k = static_cast<const C*>(w.g.k_cache), *v = static_cast<const C*>(w.g.v_cache);
+  int64_t at[2 * KEYS], count = locate(w, start, 2 * KEYS, at), dim = w.g.dim;
   for (int64_t j0 = 0; j0 < KEYS; j0 += W) {
-    const C *k[W] = {}, *v[W] = {};
-    for (int j = 0; j < W; ++j) {
-      int64_t p = start + j0 + j;
-      if (p >= w.length) break;
-      int64_t at = w.pages[p / g.page_size] * g.page_stride + p % g.page_size * g.slot_stride + w.head * g.head_stride;
-      k[j] = static_cast<const C*>(g.k_cache) + at;
-      v[j] = static_cast<const C*>(g.v_cache) + at;
-    }
     float* keys = w.keys + j0 / NR * w.s.depth * NR + j0 % NR;
     float* values = w.values + j0 * NR;
+    for (int64_t j = j0 + KEYS; j < j0 + KEYS + W && j < count; ++j) {
+      fetch(k + at[j], dim * sizeof(C));
+      fetch(v + at[j], dim * sizeof(C));
+    }
     for (int64_t d = 0; d < w.s.depth; d += W) {
       V x[W];
       for (int j = 0; j < W; ++j) {
-        x[j] = k[j] ? load_part(k[j] + d, g.dim - d) : vzero();
-        V y = v[j] ? load_part(v[j] + d, g.dim - d) : vzero();
+        bool there = j0 + j < count;
+        x[j] = there ? load_part(k + at[j0 + j] + d, dim - d) : vzero();
+        V y = there ? load_part(v + at[j0 + j] + d, dim - d) : vzero();
         vstore(values + d / NR * KEYS * NR + j * NR + d % NR, y);
       }
       transpose(x);
@@ -336,23 +353,6 @@ class Attention {
   void (*load)(Work&, int64_t) = nullptr;
 };
 
-template <class X, class C>
-void write_cache(const CacheWriteArgs& g, int64_t t) {
-  int64_t slot = g.slots[t];
-  if (slot < 0) return;
-  int64_t at = slot / g.page_size * g.page_stride + slot % g.page_size * g.slot_stride;
-  const X* from[2] = {static_cast<const X*>(g.k) + t * g.k_stride, static_cast<const X*>(g.v) + t * g.v_stride};
-  C* to[2] = {static_cast<C*>(g.k_cache) + at, static_cast<C*>(g.v_cache) + at};
-  for (int side = 0; side < 2; ++side) {
-    for (int64_t h = 0; h < g.kv_heads; ++h) {
-      for (int64_t d = 0; d < g.dim; d += W) {
-        int64_t left = g.dim - d;
-        store_part(to[side] + h * g.head_stride + d, load_part(from[side] + h * g.dim + d, left), left);
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace anychip
 
@@ -365,33 +365,3 @@ EXPORT int64_t anychip_attention_workspace(const AttentionArgs* args, int64_t th
 }
 
 EXPORT int32_t anychip_attention(const AttentionArgs* args) { return args->tokens ? Attention(*args).run() : OK; }
-
-EXPORT int32_t anychip_kv_write(const CacheWriteArgs* args) {
-  const CacheWriteArgs& g = *args;
-  for (int64_t t = 0; t < g.rows; ++t) {
-    if (g.slots[t] >= g.pages * g.page_size) return BAD_SLOT;
-  }
-  with_activation(g.type, [&](auto* x) {
-    with_storage(g.cache_type, [&](auto* c) {
-      for_rows(g.pool, g.rows, 2 * g.kv_heads * g.dim, [&](int64_t first, int64_t last) {
-        for (int64_t t = first; t < last; ++t) write_cache<std::remove_pointer_t<decltype(x)>, std::remove_pointer_t<decltype(c)>>(g, t);
-      });
-    });
-  });
-  return OK;
-}
-
-EXPORT int32_t anychip_kv_copy_pages(const PageCopyArgs* args) {
-  const PageCopyArgs& g = *args;
-  for (int64_t i = 0; i < g.count; ++i) {
-    if (g.sources[i] < 0 || g.sources[i] >= g.pages || g.targets[i] < 0 || g.targets[i] >= g.pages) return BAD_PAGE;
-  }
-  for_rows(g.pool, g.count, g.page_bytes / 2, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      for (uint8_t* cache : {g.k_cache, g.v_cache}) {
-        std::memcpy(cache + g.targets[i] * g.page_stride, cache + g.sources[i] * g.page_stride, g.page_bytes);
-      }
-    }
-  });
-  return OK;
-}
