@@ -59,10 +59,11 @@ class ServeConfig:
         Flag(
             ("--dtype",),
             "model",
-            "compute type",
+            "compute type; auto: float32 for float32 models, else the chip's first",
             "TYPE",
             choices=("auto", "float32", "bfloat16", "float16"),
             spelled=_FLOATS,
+            differs="auto is the model's own",
         ),
     )
     chat_template: str | None = declared(
@@ -260,7 +261,7 @@ class ServeConfig:
         Flag(
             ("--chunked-prefill-size",),
             "schedule",
-            "tokens of one prompt in a step, -1: no chunks [1024]",
+            "tokens of one prompt in a step, -1: no chunks [the chip's]",
             low=-1,
             differs="guessed from the device's size",
         ),

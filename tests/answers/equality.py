@@ -72,11 +72,19 @@ class Oracle:
 
 
 def assert_same(
-    offline: OfflineEngine, oracle: Oracle, prompt: list[int], got: list[int], wanted: list[int]
+    offline: OfflineEngine,
+    oracle: Oracle | None,
+    prompt: list[int],
+    got: list[int],
+    wanted: list[int],
 ) -> None:
-    """Equal, or a tie at the first differing token. Every tie is counted in REPORT."""
+    """Equal, or a tie at the first differing token. Every tie is counted in REPORT.
+
+    Without an oracle: equal.
+    """
     if got == wanted:
         return
+    assert oracle is not None, (got, wanted)
     assert len(got) == len(wanted), (len(got), len(wanted))
     first = next(i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b)
     prefix = [*prompt, *wanted[:first]]

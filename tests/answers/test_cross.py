@@ -69,6 +69,20 @@ def test_cpu(folder, oracle, prompts, wanted, case) -> None:
     run(folder, oracle, prompts, wanted, "cpu", case)
 
 
+@pytest.fixture(scope="module")
+def bfloat16(folder, prompts) -> list[list[int]]:
+    """The default chip's own answers in bfloat16, one prompt after another."""
+    asked = config(folder, dtype="bfloat16", disable_radix_cache=True, chunked_prefill_size=-1)
+    with OfflineEngine(asked) as offline:
+        return [offline.generate([p], greedy(NEW_TOKENS))[0].token_ids for p in prompts]
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_cpu_in_bfloat16_equals_itself(folder, prompts, bfloat16, case) -> None:
+    """No tie rule here: with the same rounding everywhere, every token is the same."""
+    run(folder, None, prompts, bfloat16, "cpu", case, dtype="bfloat16")
+
+
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_fake(folder, oracle, prompts, wanted, case) -> None:
     run(folder, oracle, prompts, wanted, "fake", case)

@@ -83,7 +83,11 @@ class ModelWishes:
 def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> ModelPlan:
     """Decide dtypes, page size, context length and weight formats. Raises ModelPlanError."""
     config, facts = checkpoint.config, chip.capabilities()
-    dtype = _pick(wishes.dtype, facts.activation_dtypes, "--dtype", chip.name)
+    offers = facts.activation_dtypes
+    wish = wishes.dtype
+    if wish == "auto" and config.dtype == DType.FLOAT32.value and DType.FLOAT32 in offers:
+        wish = config.dtype  # what was saved in float32 keeps its precision
+    dtype = _pick(wish, offers, "--dtype", chip.name)
     cache_wish = wishes.cache_dtype
     if cache_wish == "auto" and dtype in facts.cache_dtypes:
         cache_wish = dtype.value
