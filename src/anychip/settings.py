@@ -189,7 +189,7 @@ class ServeConfig:
         Flag(
             ("--mem-fraction-static",),
             "memory",
-            "share of the memory for weights and cache [0.85]",
+            "share of the memory to use [0.85; host memory: half of what is free]",
             "SHARE",
             low=0.01,
             high=1.0,

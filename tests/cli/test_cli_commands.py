@@ -157,7 +157,7 @@ def engine(monkeypatch):
 def test_generate_prints_each_answer(engine, capsys):
     line = ["generate", "--model", "M", "--backend", "fake", "--prompt", "a b", "--prompt", "c"]
     assert main([*line, "--max-new-tokens", "5", "--top-k", "3", "--seed", "9", "--chat"]) == 0
-    assert capsys.readouterr().out == "A B\nC\n"
+    assert capsys.readouterr().out == "--- prompt 1\nA B\n--- prompt 2\nC\n"
     config, prompts, params, chat = engine.asked
     assert (config.model_path, config.backend, prompts, chat) == ("M", "fake", ["a b", "c"], True)
     assert (params.max_tokens, params.temperature, params.top_k, params.seed) == (5, 0.0, 3, 9)
@@ -175,7 +175,7 @@ def test_generate_reads_a_file_and_prints_json(engine, capsys, tmp_path):
 def test_generate_fails_where_the_engine_could_not_finish(engine, capsys):
     assert main(["generate", "--model", "M", "--prompt", "ok", "--prompt", "long"]) == 1
     said = capsys.readouterr()
-    assert said.out == "OK\nLONG\n" and said.err == "anychip: error: too long\n"
+    assert said.out.split("\n")[1:4:2] == ["OK", "LONG"] and said.err == "anychip: error: too long\n"
 
 
 @pytest.mark.parametrize(

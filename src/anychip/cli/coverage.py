@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from anychip.run.coverage import CoverageReport
 
 
+WIDE = 200
+"""Columns of a table that no terminal shows: an id is never cut in two there."""
+
+
 def add_arguments() -> FlagParser:
     """The parser of this command."""
     parser = serve_parser(
@@ -42,7 +46,8 @@ def run(argv: Sequence[str]) -> int:
     else:
         from rich.console import Console
 
-        Console().print(_table(report))
+        console = Console()
+        console.print(_table(report), width=None if console.is_terminal else WIDE)
     if report.missing:
         names = ", ".join(str(name) for name in report.missing)
         print(f"anychip: {report.backend} lacks {names} for {report.model}", file=sys.stderr)
@@ -53,9 +58,11 @@ def _table(report: CoverageReport) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("operator", "kind")
-    table.add_column("implementation", overflow="fold")
-    table.add_column("calls", justify="right")
+    table = Table()
+    for name in ("operator", "kind", "implementation"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("calls", justify="right", no_wrap=True)
+    table.caption = "calls: in the largest prefill and decode steps, greedy and sampled, together"
     table.add_column("why", overflow="fold")
     table.title = f"{report.model} on {report.backend}"
     for row in report.rows:

@@ -81,7 +81,9 @@ def run(argv: Sequence[str]) -> int:
 
     with OfflineEngine(config, report=logging.getLogger("anychip").info) as engine:
         answers = engine.generate(prompts, params, chat=options.chat)
-    for answer in answers:
+    for number, answer in enumerate(answers, 1):
+        if len(answers) > 1 and not options.json:
+            print(f"--- prompt {number}")
         print(_as_json(answer) if options.json else answer.text)
         if answer.error:
             print(f"anychip: error: {answer.error}", file=sys.stderr)

@@ -138,7 +138,8 @@ def _described(cls: type[Chip], describe: bool) -> dict[str, Any]:
         "devices": [f"{d.index}: {d.name}" for d in probe.devices],
         "versions": dict(probe.versions),
         "options": [
-            f"{o.name} ({o.type.__name__}, default {o.default}): {o.help}" for o in cls.options
+            f"{o.name} ({o.type.__name__}, default {_word(o.default)}): {o.help}"
+            for o in cls.options
         ],
     }
     if describe and probe.devices:
@@ -162,10 +163,14 @@ def _as_text(capabilities: Capabilities) -> dict[str, str]:
     values = {f.name: getattr(capabilities, f.name) for f in fields(capabilities)}
     facts = values.pop("facts")
     text = {
-        name: ", ".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else _word(value)
         for name, value in values.items()
     }
     return text | {name: str(value) for name, value in facts.items()}
+
+
+def _word(value: object) -> str:
+    return "none" if value in (None, "") else str(value)
 
 
 def _owner(entry: EntryPoint) -> tuple[str, str]:

@@ -137,7 +137,10 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     )
     for name, value in chip.capabilities().facts.items():
         report(f"  {name}: {value}")
-    report(f"  empty slots: {', '.join(chip_slots(chip)) or 'none'}")
+    if log.isEnabledFor(logging.DEBUG):
+        report(
+            f"  optional parts that this chip leaves out: {', '.join(chip_slots(chip)) or 'none'}"
+        )
     report(
         f"model {opened.checkpoint.path}: {plan.config.architecture}, {plan.config.layers} layers, "
         f"computed in {plan.dtype}, KV cache in {plan.group.dtype}, "

@@ -13,7 +13,8 @@ def operator_table(rows: Sequence[Served], *, why: bool) -> str:
     """Which implementation serves each operator; with `why`, who declined before it."""
     lines = ["operators:", f"  {'operator':<20} {'kind':<9} implementation"]
     for row in rows:
-        lines.append(f"  {row.op:<20} {row.kind:<9} {row.implementation}")
+        served_by = "smaller operators" if row.kind == "composed" else row.implementation
+        lines.append(f"  {row.op:<20} {row.kind:<9} {served_by}")
         lines += [f"  {'':<20} {'':<9}   {reason}" for reason in row.why] if why else []
     return "\n".join(lines)
 

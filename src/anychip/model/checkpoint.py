@@ -115,7 +115,7 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     if path.is_dir():
         return _open_folder(path)
     if not path.exists():
-        raise _not_found(path)
+        raise not_found(path)
     if _is_gguf(path):
         return _open_gguf(path)
     raise _wrong_file(path)
@@ -195,7 +195,8 @@ def _is_gguf(path: Path) -> bool:
         raise CheckpointError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
-def _not_found(path: Path) -> CheckpointError:
+def not_found(path: Path) -> CheckpointError:
+    """The error of a path that does not exist; a hub id is told apart."""
     hint = "pass a model folder or a .gguf file"
     if _HUB_ID.fullmatch(str(path)):
         hint = f"if it is a hub id: nothing is downloaded, {hint}"

@@ -40,11 +40,20 @@ class MissingOperator(ValueError):
     def __init__(self, call: CallSpec, why: tuple[str, ...]) -> None:
         self.op, self.why = call.op, why
         shapes = ", ".join(f"{n} {d}" for n, d in call.dtypes().items())
-        reasons = "; ".join(why) or "the chip's table has no implementation of it"
         super().__init__(
-            f"operator '{call.op}' is missing ({shapes}): {reasons}. A chip must bring every "
-            "primitive; --allow-host-ops computes missing ones on the host, slowly"
+            f"operator '{call.op}' is missing ({shapes}): {'; '.join(why)}. {self.way_out}"
         )
+
+    way_out = (
+        "A chip must bring every primitive; --allow-host-ops computes missing ones on the host, "
+        "slowly"
+    )
+
+
+class ChoiceDeclines(MissingOperator):
+    """The implementation that `--op` chose does not cover a call."""
+
+    way_out = "Leave that --op out, or change what it declines"
 
 
 class UnknownImplementation(ValueError):
@@ -108,7 +117,7 @@ class Decider:
         implementation = next(i for i in offers if i.id == choice)
         reason = implementation.declines(call)
         if reason is not None:
-            raise MissingOperator(call, (f"--op chose {choice}, which declines: {reason}",))
+            raise ChoiceDeclines(call, (f"--op chose {choice}, which declines: {reason}",))
         return Decision(implementation, ("chosen by --op",))
 
     def _from_host(self, call: CallSpec, why: tuple[str, ...]) -> Decision:

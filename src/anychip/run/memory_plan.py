@@ -55,14 +55,15 @@ class MemoryPlan:
 
     def table(self) -> dict[str, int]:
         """Bytes by use, in the order in which they are told."""
-        return {
-            "total": self.info.total,
+        spent = {
             "used before": self.info.used,
             "weights": self.weights,
             "workspace": self.workspace,
             "cache pages": (self.pages + 1) * self.page_bytes,
             "headroom": self.headroom,
         }
+        rest = max(self.info.total - sum(spent.values()), 0)
+        return {"total": self.info.total, **spent, "not taken": rest}
 
 
 def largest_sizes(plan: ModelPlan, limits: StepLimits) -> tuple[Sizes, ...]:
@@ -126,9 +127,9 @@ def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes) -> None:
     fixed = found.weights + found.workspace
     if fixed > found.info.free - found.headroom:
         raise NotEnoughMemory(
-            f"not enough memory: weights and workspace need {_mib(fixed)}, "
-            f"{_mib(found.info.free)} are free and {_mib(found.headroom)} of them stay so "
-            f"({numbers}). Take a smaller model or format, or raise --mem-fraction-static"
+            f"not enough memory: weights and workspace need {_mib(fixed)}; "
+            f"{_mib(found.info.free)} are free, {_mib(found.headroom)} of them headroom "
+            f"({numbers}). Take a smaller model or format{_or_more(fixed, found)}"
         )
     need = -(-least // plan.group.page_size) * found.page_bytes
     raise NotEnoughMemory(
@@ -136,6 +137,11 @@ def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes) -> None:
         f"room is left for {found.longest} tokens ({numbers}). Lower --context-length, or raise "
         "--mem-fraction-static or --max-total-tokens"
     )
+
+
+def _or_more(fixed: int, found: MemoryPlan) -> str:
+    """The other way out, where it is one."""
+    return ", or raise --mem-fraction-static" if fixed < found.info.free else ""
 
 
 def _mib(nbytes: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -17,6 +18,8 @@ from anychip.server.service import Service
 from anychip.server.validation import Sampling
 from anychip.text.stop import StopChecker
 from anychip.text.tokenizer import Tokenizer
+
+log = logging.getLogger("anychip.server")
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,12 +192,27 @@ class Generation:
                 raise _refused(error) from error
             finally:
                 timing.close()
+                self._log_end()
 
     async def run(self) -> None:
         """Generate all of it; the answer is in `choices`."""
         async with aclosing(self.pieces()) as pieces:
             async for _ in pieces:
                 pass
+
+    def _log_end(self) -> None:
+        """One line a call: numbers and the id, never text."""
+        usage, seconds = self.usage(), time.monotonic() - self.started
+        ends = ", ".join(sorted({choice.finish or "cut short" for choice in self.choices}))
+        log.info(
+            "%r: %d tokens in (%d cached), %d out, %.2f s, %s",
+            self.rid,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
+            seconds,
+            ends,
+        )
 
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from anychip.model.checkpoint import not_found
 from anychip.text.chat import ChatTemplate
 from anychip.text.errors import TokenizerFileError
 from anychip.text.folder_tokenizer import open_folder_tokenizer
@@ -20,7 +21,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
     if path.is_dir():
         return _open_from_folder(path)
     if not path.exists():
-        raise TokenizerFileError(f"tokenizer path {path} does not exist")
+        raise not_found(path)
     if path.suffix == ".gguf":
         return open_gguf_tokenizer(path)
     if path.name == "tokenizer.json":
