@@ -129,7 +129,7 @@ def start(folder, *flags: str) -> subprocess.CompletedProcess:
         (("--chip-option", "start_error=no such chip"), "no such chip"),
         (("--chip-option", "crash_in_start=1"), "killed by SIGKILL"),
         (("--chat-template", "/nonexistent"), "--chat-template: cannot read"),
-        (("--tokenizer-path", "/nonexistent"), "/nonexistent does not exist"),
+        (("--tokenizer-path", "/nonexistent"), "/nonexistent: no such file or folder"),
         (("--host", "no.such.host.invalid"), "--host: 'no.such.host.invalid'"),
     ],
 )

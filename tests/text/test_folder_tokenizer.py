@@ -162,7 +162,7 @@ def broken_config(folder):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: folder / "absent", "does not exist"),
+        (lambda folder: folder / "absent", "no such file or folder"),
         (lambda folder: folder, "no tokenizer.json"),
         (broken_json, "cannot be read as a tokenizer"),
         (broken_config, "must hold a JSON object, not list"),

@@ -21,7 +21,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
     if path.is_dir():
         return _open_from_folder(path)
     if not path.exists():
-        raise not_found(path)
+        raise TokenizerFileError(str(not_found(path)))
     if path.suffix == ".gguf":
         return open_gguf_tokenizer(path)
     if path.name == "tokenizer.json":
