@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 import tiny_models
-from answers.equality import config
+from answers.equality import Oracle, config, greedy
 from anychip.contract.memory import MemoryInfo
 from anychip.engine.build import build_engine
 from anychip.engine.messages import StartError
+from anychip.engine.offline import OfflineEngine
 from anychip.ops.arena import plan_arena
 from anychip.run.memory_plan import (
     MemoryPlan,
@@ -77,7 +79,8 @@ def test_one_sequence_that_does_not_fit_is_refused_with_numbers(opened: Opened) 
 
 def test_start_is_refused_before_weights_are_read(folder: Path) -> None:
     lines: list[str] = []
-    asked = config(folder, backend="fake", chip_option={"memory": "3M"}, context_length=512)
+    small = {"max_running_requests": 2, "chunked_prefill_size": 16, "context_length": 512}
+    asked = config(folder, backend="fake", chip_option={"memory": "800K"}, **small)
     with pytest.raises(StartError, match="not enough memory for one sequence of 512 tokens"):
         build_engine(asked, lines.append)
     assert not any("loading" in line for line in lines)
@@ -95,3 +98,26 @@ def test_every_step_fits_the_planned_scratch(folder: Path, primitives: str) -> N
                 program = trace_step(opened.plan, sizes, 2, opened.decider)
                 assert plan_arena(program).nbytes <= planned, sizes
     opened.close()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_step_of_the_demo_model_fits(demo_model: Path, dtype: str) -> None:
+    """A large vocabulary and many rows: sizes between the corners need no more than they do."""
+    opened = open_run(config(demo_model, dtype=dtype, max_running_requests=64))
+    planned, _ = workspace_bytes(opened.plan, opened.limits, opened.decider)
+    draw = random.Random(7)
+    for _ in range(40):
+        tokens = draw.choice([draw.randint(1, 130), draw.randint(64, opened.limits.step_tokens)])
+        rows = draw.randint(1, min(64, tokens))
+        sizes = Sizes(tokens, rows, draw.randint(0, rows), 64, greedy=draw.random() < 0.5)
+        program = trace_step(opened.plan, sizes, 2, opened.decider)
+        assert plan_arena(program).nbytes <= planned, sizes
+    opened.close()
+
+
+def test_scratch_that_was_planned_too_small_grows_and_is_told(folder, monkeypatch, caplog) -> None:
+    monkeypatch.setattr("anychip.engine.build.workspace_bytes", lambda *given: (64, 4096))
+    with OfflineEngine(config(folder, backend="fake")) as offline:
+        (found,) = offline.generate([[5, 6, 7]], greedy(4))
+    assert found.token_ids == Oracle(tiny_models.make_hf_model()).answer([5, 6, 7], 4)
+    assert "bytes of scratch, 64 were planned" in caplog.text

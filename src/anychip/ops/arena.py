@@ -1,7 +1,14 @@
-"""Arena: offsets for the values that live within a program, by liveness."""
+"""Arena: offsets for the values that live within a program, by liveness.
+
+The arena is a row of lanes. Values whose lives do not overlap share a lane, which is as large as
+the largest of them. Which lane a value takes depends on liveness and on the sizes behind the
+first dimension alone, so a program with fewer tokens or rows never needs more than one with more:
+what was measured for the largest step is enough for all.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from anychip.ops.trace import Node, Program
@@ -19,55 +26,86 @@ class ArenaPlan:
     nbytes: int
 
 
-@dataclass
-class _Block:
-    """A stretch of the arena and the last node that needs it."""
+@dataclass(eq=False)
+class _Lane:
+    """width: bytes a row of its widest value. last: the last node that needs what is in it now."""
 
-    start: int
-    end: int
-    last: int
+    width: int = 0
+    nbytes: int = 0
+    last: int = -1
+
+    def take(self, width: int, nbytes: int, last: int) -> None:
+        """Make room for one more value that lives until node `last`."""
+        self.width, self.nbytes = max(self.width, width), max(self.nbytes, nbytes)
+        self.last = last
 
 
 def plan_arena(program: Program) -> ArenaPlan:
-    """First fit over the gaps between what is alive.
-
-    A storage lives from the node that writes it to the last one that reads it; results live to
-    the end; a workspace lives during its node. An output takes over the block of an input that
-    dies here where the implementation says that the two may share memory.
+    """A storage lives from the node that writes it to the last one that reads it; results live to
+    the end. An output takes over the lane of an input that dies here where the implementation
+    says that the two may share memory. Workspaces share a lane: only one is in use at a time.
     """
     last = _last_uses(program)
-    alive: list[_Block] = []
-    blocks: dict[Storage, _Block] = {}
-    workspaces: dict[int, tuple[int, int]] = {}
-    top = 0
+    lanes: list[_Lane] = []
+    homes: dict[Storage, _Lane] = {}
+    scratch: dict[int, int] = {}
     for index, node in enumerate(program.nodes):
-        alive = [b for b in alive if b.last >= index]
         for name, value in node.outputs.items():
-            storage, until = value.storage, last.get(value.storage, index)
-            shared = _dying_alias(node, name, blocks, index)
-            blocks[storage] = shared or _place(alive, storage.nbytes, until)
-            blocks[storage].last = until
+            storage, width = value.storage, _width(value)
+            lane = _dying_alias(node, name, homes, index) or _free_lane(lanes, width, index)
+            lane.take(width, storage.nbytes, last.get(storage, index))
+            homes[storage] = lane
         implementation = node.decision.implementation
-        scratch = implementation.workspace(node.spec) if implementation else 0
-        if scratch:
-            workspaces[index] = (_place(alive, scratch, index).start, scratch)
-        top = max([top, *(b.end for b in alive)])
-    return ArenaPlan({s: b.start for s, b in blocks.items()}, workspaces, top)
+        nbytes = implementation.workspace(node.spec) if implementation else 0
+        if nbytes:
+            scratch[index] = nbytes
+    starts, end = _starts(lanes)
+    workspaces = {index: (end, nbytes) for index, nbytes in scratch.items()}
+    offsets = {storage: starts[lane] for storage, lane in homes.items()}
+    return ArenaPlan(offsets, workspaces, end + _aligned(max(scratch.values(), default=0)))
 
 
-def _dying_alias(
-    node: Node, output: str, blocks: dict[Storage, _Block], index: int
-) -> _Block | None:
-    """The block of an input whose memory the output may take over."""
+def _width(value: Value) -> int:
+    return math.prod(value.shape[1:]) * value.dtype.itemsize
+
+
+def _free_lane(lanes: list[_Lane], width: int, index: int) -> _Lane:
+    """The narrowest free lane that is wide enough, else the widest, else a new one."""
+    free = [lane for lane in lanes if lane.last < index]
+    enough = [lane for lane in free if lane.width >= width]
+    if enough:
+        return min(enough, key=lambda lane: lane.width)
+    if free:
+        return max(free, key=lambda lane: lane.width)
+    lanes.append(_Lane())
+    return lanes[-1]
+
+
+def _starts(lanes: list[_Lane]) -> tuple[dict[_Lane, int], int]:
+    """Where each lane begins, and where the last one ends."""
+    starts: dict[_Lane, int] = {}
+    end = 0
+    for lane in lanes:
+        starts[lane] = end
+        end += _aligned(max(lane.nbytes, 1))
+    return starts, end
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _dying_alias(node: Node, output: str, homes: dict[Storage, _Lane], index: int) -> _Lane | None:
+    """The lane of an input whose memory the output may take over."""
     implementation = node.decision.implementation
     for out, source in implementation.aliases if implementation else ():
         value = node.inputs[source]
         if out != output or not isinstance(value, Value) or not value.is_contiguous:
             continue
-        block = blocks.get(value.storage)
+        lane = homes.get(value.storage)
         size = node.outputs[output].storage.nbytes
-        if block is not None and block.last == index and value.storage.nbytes == size:
-            return block
+        if lane is not None and lane.last == index and value.storage.nbytes == size:
+            return lane
     return None
 
 
@@ -80,15 +118,3 @@ def _last_uses(program: Program) -> dict[Storage, int]:
     for value in program.results.values():
         last[value.storage] = len(program.nodes)
     return last
-
-
-def _place(alive: list[_Block], nbytes: int, last: int) -> _Block:
-    size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-    offset = 0
-    for block in sorted(alive, key=lambda b: b.start):
-        if block.start - offset >= size:
-            break
-        offset = max(offset, block.end)
-    placed = _Block(offset, offset + size, last)
-    alive.append(placed)
-    return placed

@@ -34,7 +34,11 @@ class Operands:
 
 
 class ArenaTooSmall(RuntimeError):
-    """A program needs more scratch than was planned for: a defect of the memory plan."""
+    """A program needs more scratch than there is. needed: bytes."""
+
+    def __init__(self, needed: int, planned: int) -> None:
+        self.needed = needed
+        super().__init__(f"a program needs {needed:,} bytes of scratch, {planned:,} were planned")
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,7 @@ def bind(program: Program, operands: Operands, memory: Memory) -> BoundProgram:
     """Prepare every call. Raises ArenaTooSmall, or what a chip's `prepare` raises."""
     plan = plan_arena(program)
     if plan.nbytes > operands.arena.nbytes:
-        raise ArenaTooSmall(
-            f"the program needs {plan.nbytes:,} bytes of scratch, "
-            f"{operands.arena.nbytes:,} were planned"
-        )
+        raise ArenaTooSmall(plan.nbytes, operands.arena.nbytes)
     resolver = _Resolver(operands, plan)
     calls = tuple(_prepare(n, i, resolver, memory) for i, n in enumerate(program.nodes))
     return BoundProgram(calls, {n: resolver.tensor(v) for n, v in program.results.items()})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from anychip.contract.operators import Launch
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
-from anychip.ops.bind import BoundProgram, Operands, bind
+from anychip.ops.bind import ArenaTooSmall, BoundProgram, Operands, bind
 from anychip.run.model_plan import Decide, ModelPlan, trace_step
 from anychip.run.sizes import Sizes
 
@@ -35,9 +35,17 @@ class Programs:
     """Traces and binds on first use; the least recently used are forgotten beyond KEPT."""
 
     def __init__(
-        self, plan: ModelPlan, chip: Chip, decide: Decide, operands: Callable[[Sizes], Operands]
+        self,
+        plan: ModelPlan,
+        chip: Chip,
+        decide: Decide,
+        *,
+        operands: Callable[[Sizes], Operands],
+        grow: Callable[[ArenaTooSmall], None],
     ) -> None:
-        self._plan, self._chip, self._decide, self._operands = plan, chip, decide, operands
+        """operands: what a program of these sizes is given. grow: finds it a larger arena."""
+        self._plan, self._chip, self._decide = plan, chip, decide
+        self._operands, self._grow = operands, grow
         self._kept: OrderedDict[Sizes, StepProgram] = OrderedDict()
 
     def get(self, sizes: Sizes) -> StepProgram:
@@ -53,7 +61,11 @@ class Programs:
     def _make(self, sizes: Sizes) -> StepProgram:
         operands = self._operands(sizes)
         traced = trace_step(self._plan, sizes, operands.caches[0].spec.pages, self._decide)
-        bound = bind(traced, operands, self._chip.memory)
+        try:
+            bound = bind(traced, operands, self._chip.memory)
+        except ArenaTooSmall as error:
+            self._grow(error)
+            bound = bind(traced, self._operands(sizes), self._chip.memory)
         launches = bound.launches
         if self._chip.capture is not None:
             launches = (self._chip.capture.capture(launches),)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 
 import numpy as np
 
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Buffer
-from anychip.ops.bind import Operands
+from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging
@@ -20,6 +21,8 @@ from anychip.run.programs import Programs, StepProgram
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.weights import DeviceWeights
+
+log = logging.getLogger("anychip.engine")
 
 
 class Runner:
@@ -49,7 +52,9 @@ class Runner:
             self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
             stack.callback(free_cache, chip.memory, self._caches)
             self._allocated = stack.pop_all()
-        self._programs = Programs(plan, chip, decide, self._operands)
+        self._programs = Programs(
+            plan, chip, decide, operands=self._operands, grow=self._grow_arena
+        )
         self.host_traffic = HostTraffic()
         self.last: StepProgram | None = None
         self.checker: StepChecker | None = None
@@ -81,6 +86,12 @@ class Runner:
             self._chip.queue.synchronize(None)
         found: list[int] = tokens.tolist()
         return found
+
+    def _grow_arena(self, error: ArenaTooSmall) -> None:
+        """Plans bound before keep the old arena, so it stays. Raises ChipError (out of memory)."""
+        log.warning("%s; taking more from the headroom", error)
+        self._arena = self._chip.memory.allocate(error.needed)
+        self._allocated.callback(self._chip.memory.free, self._arena)
 
     def _operands(self, sizes: Sizes) -> Operands:
         return Operands(
