@@ -8,7 +8,8 @@ PREV = -1
 """In `Row.tokens`: the token that the step before is still sampling for this slot (overlap)."""
 
 NOT_SAMPLED = -1
-"""In `StepResult.tokens`: the row did not ask for a token (a middle prefill chunk)."""
+"""In `StepResult.tokens`: the row did not ask for a token (a middle prefill chunk), or had none to
+choose from (every logit is NaN)."""
 
 SINK_PAGE = 0
 """Page 0 is never given out: padding rows write there and nobody reads it."""

@@ -11,6 +11,7 @@ from anychip.hostops.attention import paged_attention
 from anychip.hostops.matrix import rows_by_matrix
 from anychip.hostops.network import add_rms_norm, rms_norm, silu_and_mul
 from anychip.hostops.primitives import KERNELS
+from anychip.hostops.sampling import KERNELS as SAMPLING
 from anychip.hostops.sampling import sample
 
 SHAPES = [(960, 576), (576, 1536), (1000, 96), (33, 65), (1, 7), (2, 1), (512, 64), (4099, 48)]
@@ -178,3 +179,22 @@ def test_draws_follow_the_probabilities_and_the_limits():
 def test_not_a_number_is_never_chosen():
     logits = np.array([np.nan, 1.0, 2.0, np.nan], np.float32)
     assert drawn(logits, np.zeros(1, np.float32), temperature=0.0).tolist() == [2]
+    noise = np.linspace(0, 0.9999, 200, dtype=np.float32)
+    assert set(drawn(logits, noise)) == {1, 2} == set(drawn(logits, noise, top_k=3, top_p=0.99))
+    assert drawn(np.array([np.nan, -np.inf]), noise[:1], temperature=0.0).tolist() == [1]
+
+
+@pytest.mark.parametrize("row", [[np.nan] * 4, [-np.inf] * 4, [1, np.inf, 2, np.nan]], ids=str)
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_where_nothing_can_be_drawn_it_says_so(row):
+    logits, noise = np.array(row, np.float32), np.array([0, 0.5], np.float32)
+    assert drawn(logits, noise).tolist() == [-1, -1]
+    assert drawn(logits, noise, top_k=2, top_p=0.5, min_p=0.1).tolist() == [-1, -1]
+
+
+def test_nothing_but_nan_has_no_largest():
+    tokens = np.empty(2, np.int32)
+    for name, output in (("argmax", "y"), ("greedy", "tokens")):
+        x = np.array([[np.nan, np.nan], [np.nan, 1]], np.float32)
+        (KERNELS | SAMPLING)[name]({"x": x, "logits": x}, {output: tokens}, {})
+        assert tokens.tolist() == [-1, 1]

@@ -205,6 +205,23 @@ def test_sample_follows_the_brute_force_distribution(top_k, top_p, min_p):
     np.testing.assert_allclose(found, brute_force(p, top_k, top_p, min_p), atol=1.5 / count)
 
 
+@pytest.mark.parametrize("op", ["argmax", "greedy"])
+def test_the_largest_is_never_nan(op):
+    nan, inf = np.nan, np.inf
+    x = np.array([[nan, 1, 2], [nan, -inf, -inf], [nan, nan, nan], [nan, inf, 1]], np.float32)
+    assert evaluate(op, {"x": x, "logits": x}, {}).outputs[0].tolist() == [2, 1, -1, 1]
+
+
+def test_sample_says_where_nothing_can_be_drawn():
+    nan, inf = np.nan, np.inf
+    logits = np.array([[nan, 1, nan], [nan] * 3, [-inf] * 3, [inf, 1, nan], [nan] * 3], np.float32)
+    ones = np.ones(5, np.float32)
+    inputs = {"logits": logits, "temperature": np.array([1, 1, 1, 1, 0], np.float32)}
+    inputs |= {"top_k": np.zeros(5, np.int32), "top_p": ones * 0.9, "min_p": ones * 0.1}
+    tokens = evaluate("sample", {**inputs, "noise": ones * 0.5}, {}).outputs[0]
+    assert tokens.tolist() == [1, -1, -1, -1, -1]
+
+
 def test_ties_at_the_top_k_threshold_all_stay():
     inputs = {
         "logits": np.array([[1, 3, 1, 1, 0]] * 64, dtype=np.float32),

@@ -302,8 +302,8 @@ def test_plan_and_commit_alternate():
         session.scheduler.plan()
     with pytest.raises(ValueError, match="1 rows, the result 2 tokens"):
         session.scheduler.commit(plan, StepResult(tokens=(1, 2)))
-    with pytest.raises(ValueError, match="row 0 asked for a token and got -1"):
-        session.scheduler.commit(plan, StepResult(tokens=(-1,)))
+    with pytest.raises(ValueError, match="row 0 asked for a token and got -2"):
+        session.scheduler.commit(plan, StepResult(tokens=(-2,)))
     session.commit(plan)
     with pytest.raises(ValueError, match="step 1 is not in flight"):
         session.scheduler.commit(plan, StepResult(tokens=(1,)))

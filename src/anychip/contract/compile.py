@@ -2,7 +2,8 @@
 
 The key of a library is SHA-256 over the sources and the headers beside them, the compiler's path
 and version, the flags and the processor. Two processes that want the same library build it once;
-an entry appears by an atomic rename, whole or not at all.
+an entry appears by an atomic rename, whole or not at all. The digest of a library lies beside it,
+as `sha256sum` writes it: one that was cut or changed since kills the process that loads it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,15 @@ class NoCompiler(ChipError):
     """No C++ compiler was found: a chip may have another way, and says loudly that it takes it."""
 
 
-def build_error(chip: str, text: str) -> ChipError:
+def build_error(chip: str, text: str, kind: ErrorKind = ErrorKind.KERNEL) -> ChipError:
     """A failure of the build layer, in the contract's words."""
-    return ChipError(ErrorFact(ChipLayer.BUILD, ErrorKind.KERNEL, False, text), chip=chip)
+    return ChipError(ErrorFact(ChipLayer.BUILD, kind, False, text), chip=chip)
+
+
+def _folder_error(chip: str, folder: Path, problem: str) -> ChipError:
+    """The folder of the libraries is the user's choice, so another one is the way out."""
+    text = f"the build folder {folder} {problem}: name another with --build-dir or --cache-dir"
+    return build_error(chip, text, ErrorKind.INVALID)
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,23 @@ def cached_library(order: BuildOrder, *, cache_dir: Path, compiler: Compiler) ->
     return cache_dir / f"{order.name}-{cache_key(order.sources, order.flags, compiler)}.so"
 
 
+def is_intact(library: Path) -> bool:
+    """Whether it is there and is what was built. One that cannot be read is not."""
+    try:
+        kept = _digest_of(library).read_text(encoding="ascii").split()
+        return bool(kept) and kept[0] == _digest(library)
+    except (OSError, UnicodeDecodeError):  # whoever builds it again meets the reason
+        return False
+
+
+def _digest_of(library: Path) -> Path:
+    return library.with_name(f"{library.name}.sha256")
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
+
+
 def compile_library(
     order: BuildOrder,
     *,
@@ -118,16 +142,19 @@ def compile_library(
 ) -> Path:
     """The shared library of these sources, from the cache or built now.
 
-    progress: called with one line of text now and then; not at all on a hit. Raises NoCompiler,
-    or ChipError (build) with what the compiler said, or naming a folder that cannot be written.
+    progress: called with one line of text now and then; not at all on a hit. A library that is
+    damaged is built again. Raises NoCompiler, or ChipError (build) with what the compiler said
+    (kernel failure), or naming a folder that cannot be used (invalid argument).
     """
     found = find_compiler(order.chip, compiler)
     target = cached_library(order, cache_dir=cache_dir, compiler=found)
-    if target.exists():
+    if is_intact(target):
         _refuse_shared(order.chip, target.parent)
         return target
     with _locked(order.chip, target):
-        if not target.exists():
+        if not is_intact(target):
+            if target.exists():
+                progress(f"{target} is damaged (its digest differs or is missing): building again")
             _build(order, found, target, progress)
     return target
 
@@ -136,11 +163,8 @@ def _refuse_shared(chip: str, folder: Path) -> None:
     """Code is loaded from here: nobody else may be able to put some."""
     facts = folder.stat()
     if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        text = (
-            f"{folder} belongs to another user or others may write to it; "
-            f"chmod 700 it, or name another folder with --cache-dir"
-        )
-        raise build_error(chip, text)
+        problem = "belongs to another user or others may write to it; chmod 700 it, or"
+        raise _folder_error(chip, folder, problem)
 
 
 @contextmanager
@@ -151,11 +175,8 @@ def _locked(chip: str, target: Path) -> Iterator[None]:
         _refuse_shared(chip, target.parent)
         lock = os.open(target.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        text = (
-            f"cannot write to {target.parent}: {error.strerror}; "
-            "name another folder with --cache-dir"
-        )
-        raise build_error(chip, text) from error
+        problem = f"is not writable ({error.strerror})"
+        raise _folder_error(chip, target.parent, problem) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -170,10 +191,13 @@ def _build(
         with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as folder:
             library = _objects_to_library(order, compiler, Path(folder), progress)
             library.chmod(0o700)
+            digest = library.with_suffix(".sha256")
+            digest.write_text(f"{_digest(library)}  {target.name}\n", encoding="ascii")
+            digest.replace(_digest_of(target))
             library.replace(target)
     except OSError as error:
-        text = f"cannot build in {target.parent}: {error}; name another folder with --cache-dir"
-        raise build_error(order.chip, text) from error
+        problem = f"is not writable ({error.strerror})"
+        raise _folder_error(order.chip, target.parent, problem) from error
 
 
 def _objects_to_library(
@@ -202,6 +226,8 @@ def _run(chip: str, command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT)
     except subprocess.TimeoutExpired as error:
         raise build_error(chip, f"no answer in {BUILD_TIMEOUT:g} s: {' '.join(command)}") from error
+    except OSError as error:
+        raise build_error(chip, f"{command[0]} cannot be run: {error.strerror}") from error
     if done.returncode != 0:
         said = done.stderr.strip()[-4000:] or "nothing on standard error"
         text = f"{' '.join(command)} ended with status {done.returncode}: {said}"

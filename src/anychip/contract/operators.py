@@ -87,7 +87,8 @@ class Implementation:
     """One way to compute one operator.
 
     id: unique in a table, for example "avx512.linear". when: pure; None where it covers the call,
-    otherwise the reason why not. workspace: bytes of scratch for a call. aliases: (output, input)
+    otherwise the reason why not. workspace: bytes of scratch for a call; it must not shrink when
+    a size grows, because memory is set aside for the largest step alone. aliases: (output, input)
     pairs that may share memory. reads_host: it reads the host half of an index pair.
     """
 

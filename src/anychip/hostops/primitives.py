@@ -140,15 +140,19 @@ def where(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
 
 
 def first_largest(x: Array) -> Array:
-    """Index of the largest value; NaN is never chosen, all NaN gives 0."""
+    """Index of the largest value; NaN is never chosen, all NaN gives -1."""
     values = floats(x)
-    lowest = np.float32(-np.inf)
-    result: Array = np.argmax(np.where(np.isnan(values), lowest, values), axis=-1)
-    return result
+    index: Array = np.argmax(values, axis=-1)  # numpy takes the first NaN where there is one
+    if not np.isnan(np.take_along_axis(values, index[..., None], axis=-1)).any():
+        return index
+    number = ~np.isnan(values)
+    best = np.where(number, values, np.float32(-np.inf)).max(axis=-1, keepdims=True)
+    index = np.argmax(number & (values == best), axis=-1)
+    return np.where(number.any(axis=-1), index, -1)
 
 
 def argmax(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """The first of the largest."""
+    """The first of the largest; -1 where all are NaN."""
     outputs["y"][...] = first_largest(inputs["x"])
 
 

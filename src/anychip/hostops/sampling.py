@@ -29,7 +29,7 @@ def log_softmax(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
 
 
 def greedy(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """The largest logit; NaN is never chosen."""
+    """The largest logit; NaN is never chosen, all NaN gives -1."""
     outputs["tokens"][...] = first_largest(inputs["logits"])
 
 
@@ -43,7 +43,7 @@ class _Choice:
 
 
 def sample(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """Row by row; greedy where the temperature is 0."""
+    """Row by row; greedy where the temperature is 0; -1 where nothing can be chosen."""
     logits = inputs["logits"]
     tokens = first_largest(logits)
     names = ("temperature", "top_k", "top_p", "min_p", "noise")
@@ -53,8 +53,12 @@ def sample(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
 
 
 def _draw(logits: Array, choice: _Choice) -> int:
-    weights = np.exp(_shifted(logits.astype(np.float64) / choice.temperature))
-    p = weights / weights.sum()
+    numbers = np.where(np.isnan(logits), -np.inf, logits.astype(np.float64))
+    weights = np.exp(_shifted(numbers / choice.temperature))
+    total = weights.sum()
+    if not 0.0 < total < np.inf:
+        return -1
+    p = weights / total
     kept = np.where(p >= _threshold(p, choice), p, 0.0)
     running = np.cumsum(kept)
     token = np.searchsorted(running, choice.noise * running[-1], side="right")

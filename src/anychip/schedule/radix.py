@@ -133,6 +133,20 @@ class RadixTree:
         self.evictable -= len(freed)
         return freed
 
+    def drop(self, node: RadixNode) -> list[int]:
+        """Take out the end of a path, from `node` up to where somebody holds or continues it.
+
+        Returns the pages, which the tree no longer owns.
+        """
+        freed: list[int] = []
+        while node.is_evictable_leaf:
+            freed.extend(node.pages)
+            node = self._cut_off(node)
+        self.evictable -= len(freed)
+        self._heap = [entry for entry in self._heap if entry[2].parent is not None]
+        heapq.heapify(self._heap)
+        return freed
+
     def clear(self) -> list[int]:
         """Evict all that is unlocked and return its pages."""
         return self.evict(self.evictable)
@@ -221,11 +235,16 @@ class RadixTree:
         freed.extend(leaf.pages)
         heapq.heappop(self._heap)  # `_oldest_leaf` left it on top
         leaf.queued = False
+        self._cut_off(leaf)
+
+    def _cut_off(self, leaf: RadixNode) -> RadixNode:
+        """Take a leaf away from its parent, which is returned."""
         parent = leaf.parent
-        assert parent is not None, "a root is never in the heap"
+        assert parent is not None, "a root is no leaf"
         del parent.children[self._key(leaf.tokens)]
         leaf.parent = None
         self._became_free(parent)
+        return parent
 
 
 def _common(run: array[int], tokens: array[int], start: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anychip.plan import CacheLimits, Row, SchedulerStats, StepPlan, StepResult
+from anychip.plan import NOT_SAMPLED, CacheLimits, Row, SchedulerStats, StepPlan, StepResult
 from anychip.request import FinishReason, Request, StepOutput
 
 from .hooks import NO_HOOKS, SchedulerHooks
@@ -14,6 +14,12 @@ from .refusal import TOKEN_IDS, QueueFull, RequestRefused, refuse_limits, refuse
 from .retraction import force_retraction
 from .sequence import Sequence
 from .state import State
+
+NOT_NUMBERS = (
+    "the model's logits are not numbers (NaN): its weights are damaged, or the chip's arithmetic "
+    "is at fault; try --dtype float32, compare another --backend, fetch the model again, or see "
+    "with 'anychip coverage' who computes each operator and choose another with --op"
+)
 
 __all__ = ["QueueFull", "RequestRefused", "Scheduler", "SchedulerHooks"]
 
@@ -97,6 +103,7 @@ class Scheduler:
     def commit(self, plan: StepPlan, result: StepResult) -> list[StepOutput]:
         """Take in what the step sampled and return all outputs since the last time.
 
+        A row that asked for a token and got NOT_SAMPLED had none to choose: its request ends.
         ValueError, with nothing changed, for a result that does not answer the plan.
         """
         flight = self._landing(plan)
@@ -105,7 +112,9 @@ class Scheduler:
         rows = zip(flight.sequences, plan.rows, result.tokens, strict=True)
         for sequence, row, token in rows:
             sequence.computed = row.start + len(row.tokens)
-            if not sequence.aborted:
+            if row.sample and token == NOT_SAMPLED:
+                self._state.end_spoiled(sequence, NOT_NUMBERS)
+            elif not sequence.aborted:
                 self._advance(sequence, row, token)
         self._end_aborted()
         return self.take_outputs()
@@ -189,5 +198,5 @@ def _refuse_mismatch(plan: StepPlan, result: StepResult) -> None:
             f"step {plan.step} has {len(plan.rows)} rows, the result {len(result.tokens)} tokens"
         )
     for index, (row, token) in enumerate(zip(plan.rows, result.tokens, strict=True)):
-        if row.sample and not 0 <= token < TOKEN_IDS:
+        if row.sample and token != NOT_SAMPLED and not 0 <= token < TOKEN_IDS:
             raise ValueError(f"step {plan.step}: row {index} asked for a token and got {token}")

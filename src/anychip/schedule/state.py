@@ -107,6 +107,15 @@ class State:
         self.counters.aborted += finish is FinishReason.ABORT
         self.emit(sequence, token_ids, finish, error)
 
+    def end_spoiled(self, sequence: Sequence, error: str) -> None:
+        """End a request whose logits are NaN. Its KV may be, and the prefix that it found too.
+
+        Nobody finds that again: what earlier chunks put into the tree is taken out.
+        """
+        node = sequence.node
+        self.end(sequence, FinishReason.ERROR, error=error)
+        self.store.drop(node)
+
     def emit(
         self,
         sequence: Sequence,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .pages import PageAllocator
-from .radix import RadixTree
+from .radix import RadixNode, RadixTree
 from .sequence import Sequence
 
 
@@ -89,6 +89,11 @@ class PageStore:
         if self.tree and sequence.node:
             self.tree.unlock(sequence.node)
         sequence.forget_place()
+
+    def drop(self, node: RadixNode | None) -> None:
+        """Free what is cached on the path of `node` and that nobody else holds or continues."""
+        if self.tree and node:
+            self.allocator.give_back(self.tree.drop(node))
 
     def flush(self) -> None:
         """Free every cached page that nobody holds."""

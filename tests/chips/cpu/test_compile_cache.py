@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
@@ -17,8 +18,9 @@ from anychip.contract.compile import (
     cache_key,
     compile_library,
     find_compiler,
+    is_intact,
 )
-from anychip.contract.errors import ChipError, ChipLayer
+from anychip.contract.errors import ChipError, ChipLayer, ErrorKind
 
 SOURCE = '#include "seven.h"\nextern "C" int seven() { return SEVEN; }\n'
 
@@ -89,13 +91,40 @@ def test_no_compiler_is_typed(order, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(order, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ChipError, match=r"cannot write to .*file.*--cache-dir"):
+    told = r"build folder .*file.* is not writable .*another with --build-dir or --cache-dir"
+    with pytest.raises(ChipError, match=told) as caught:
         build(order, tmp_path / "file" / "cache")
+    assert caught.value.fact.kind is ErrorKind.INVALID
 
 
 def test_a_folder_that_others_may_write_to_is_refused(order, tmp_path):
     cache = tmp_path / "shared"
     cache.mkdir()
     os.chmod(cache, 0o777)
-    with pytest.raises(ChipError, match="others may write to it"):
+    with pytest.raises(ChipError, match=r"others may write to it.*--build-dir"):
         build(order, cache)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "no digest", "empty digest"])
+def test_a_damaged_library_is_built_again_and_told(order, tmp_path, damage):
+    cache, lines = tmp_path / "cache", []
+    path = build(order, cache)
+    digest, whole = path.with_name(path.name + ".sha256"), path.read_bytes()
+    assert digest.read_text() == f"{sha256(whole).hexdigest()}  {path.name}\n"
+    if "digest" in damage:
+        digest.write_text("")
+        if damage == "no digest":
+            digest.unlink()
+    else:
+        path.write_bytes(whole[:2000] if damage == "cut" else whole[:-1] + b"~")
+    assert not is_intact(path)
+    assert build(order, cache, lines) == path and is_intact(path)
+    assert "is damaged" in lines[0] and ctypes.CDLL(str(path)).seven() == 7
+
+
+def test_a_compiler_that_cannot_run_is_not_the_folders_fault(order, tmp_path):
+    compiler = tmp_path / "vanishing"
+    compiler.write_text('#!/bin/sh\nrm "$0"\necho one 1.0\n')
+    compiler.chmod(0o700)
+    with pytest.raises(ChipError, match="vanishing cannot be run: No such file"):
+        build(order, tmp_path / "cache", compiler=str(compiler))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from anychip.chips.cpu.registration import CpuChip, usable_cores
 from anychip.contract.build import Verdict
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.compile import NoCompiler
-from anychip.contract.errors import ContractError
+from anychip.contract.errors import ChipError, ContractError
 from anychip.contract.operators import CallSpec
 from anychip.contract.signature import Tier
+from anychip.contract.tensor import TensorSpec
 from anychip.contract.weights import HostWeight, WeightUse
 
 
@@ -72,6 +74,68 @@ def test_without_a_compiler_numpy_serves_and_says_so(without_compiler, caplog):
 def test_without_a_compiler_native_is_refused(without_compiler):
     with pytest.raises(NoCompiler, match="looked for g\\+\\+"):
         CpuCalls({"kernels": "native"})
+
+
+def test_a_compiler_that_fails_names_what_works_without_it(monkeypatch, tmp_path):
+    broken = tmp_path / "g++"
+    broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo g++ 1 && exit 0\nexit 3\n')
+    broken.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = "ended with status 3.*--chip-option kernels=host .*--chip-option isa="
+    with pytest.raises(ChipError, match=told):
+        CpuCalls({"kernels": "auto", "build_dir": tmp_path / "build"})
+
+
+def test_a_damaged_library_is_a_finding_and_built_again(cpu, tmp_path):
+    choice = KernelChoice("portable", 1, tmp_path / "build")
+    fresh = build.CpuBuild(choice)
+    path = Path(fresh.compile())
+    assert fresh.check()[-1].verdict is Verdict.GOOD
+    path.write_bytes(path.read_bytes()[:2000])
+    assert fresh.check()[-1].verdict is Verdict.UNKNOWN
+    build.load_kernels(choice).close()
+    assert fresh.check()[-1].verdict is Verdict.GOOD
+
+
+def test_without_a_home_the_build_folder_must_be_named(monkeypatch, tmp_path):
+    def nobody(user):
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(ContractError, match=r"home folder is not known.*with --build-dir"):
+        CpuCalls({"kernels": "host"})
+    CpuCalls({"kernels": "host", "build_dir": tmp_path}).chip.close()
+
+
+def largest_scratch(calls, op, inputs):
+    """Workspace of the call, for 1 to 600 tokens."""
+    specs, impl = {n: x.spec for n, x in inputs.items()}, calls.chip.operators.of(op)[0]
+    grown = ("x", "q", "positions", "token_rows")
+    found = []
+    for tokens in range(1, 601):
+        sized = {
+            n: TensorSpec((tokens, *s.shape[1:]), s.dtype) if n in grown else s
+            for n, s in specs.items()
+        }
+        found.append(impl.workspace(CallSpec(op, sized, {}, {})))
+    return found
+
+
+def test_workspaces_never_shrink_when_rows_grow(each):
+    """The arena is planned for the largest step alone."""
+    weight = each.weight("float32", (32, 96), normal(1, 32, 96))
+    linear = largest_scratch(each, "linear", {"x": each.put(normal(2, 1, 96)), "weight": weight})
+    pages = np.zeros((1, 200, 1, 16), np.float32)
+    for width in (2, 70):
+        inputs = {
+            "q": each.put(normal(3, 1, 4, 16)),
+            "cache": each.cache(pages[:, :16], pages[:, :16]),
+            "page_table": each.put(np.zeros((3, width), np.int32)),
+        }
+        attention = largest_scratch(each, "paged_attention", inputs)
+        assert attention == sorted(attention), width
+    assert linear == sorted(linear) and linear[0] < linear[-1]
 
 
 def test_host_kernels_hold_dense_float32(caplog):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cpu_calls import normal, relative
+
+from anychip.ops.cases import cases
+from anychip.ops.check import check_case
 
 
 @pytest.mark.parametrize("vocabulary", [1, 37, 5000])
@@ -26,7 +31,7 @@ def test_greedy_takes_the_lowest_of_equals(each):
     x[4] = np.nan
     with np.errstate(invalid="ignore"):
         third = int(np.nanargmax(x[3]))
-    assert each.call("greedy", logits=x).tolist() == [7, 1002, 0, third, 0]
+    assert each.call("greedy", logits=x).tolist() == [7, 1002, 0, third, -1]
 
 
 def kept(p, top_k, top_p, min_p):
@@ -68,6 +73,25 @@ def test_sample_is_the_inverse_of_the_distribution(each, cut):
     before = np.concatenate([[0.0], running])[tokens]
     assert (p[tokens] > 0).all()
     assert (running[tokens] > noise - 1e-5).all() and (before <= noise + 1e-5).all()
+
+
+@pytest.mark.parametrize("name", ["NaN among numbers", "nothing to choose"])
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_sample_agrees_with_the_oracle_about_nan(each, name, cut):
+    case = next(c for c in cases("sample") if c.name == name)
+    cuts = dict(zip(("top_k", "top_p", "min_p"), cut, strict=True))
+    inputs = {**case.inputs, **{n: np.full_like(case.inputs[n], v) for n, v in cuts.items()}}
+    case = replace(case, inputs=inputs, control=None)
+    tokens = each.call("sample", **inputs)
+    assert each.last_id.endswith(f"{each.chip.capabilities().facts['isa']}.sample")
+    assert check_case(case, {"tokens": tokens}).ok
+    assert ((tokens == -1) == (case.expected().outputs[0] == -1)).all()
+
+
+def test_a_nan_before_minus_infinity_is_not_the_largest(each):
+    x = np.full((1, 37), -np.inf, np.float32)
+    x[0, :3] = np.nan
+    assert each.call("greedy", logits=x).tolist() == [3]
 
 
 def test_temperature_zero_is_greedy(each):

@@ -6,7 +6,7 @@ import ctypes
 import logging
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from anychip.contract.compile import (
     cached_library,
     compile_library,
     find_compiler,
+    is_intact,
 )
-from anychip.contract.errors import ChipLayer, ErrorFact, ErrorKind
+from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 
 CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
@@ -37,6 +38,11 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "portable": (),
 }
 """Instruction sets, best first, and the processor flags (as Linux spells them) that each needs."""
+
+WAY_OUT = (
+    "to go on without these kernels say --chip-option kernels=host (numpy, many times slower), "
+    "or --chip-option isa=I with another instruction set"
+)
 
 FLAGS = ("-O3", "-std=c++17", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
 
@@ -149,7 +155,7 @@ class KernelLibrary:
         try:
             self._c = ctypes.CDLL(str(path))
         except OSError as error:
-            raise build_error(CHIP, f"{path} cannot be loaded: {error}; delete it") from error
+            raise build_error(CHIP, f"{path} cannot be loaded: {error}; {WAY_OUT}") from error
         self._declare()
         self._check_sizes()
         self.pool: int | None = self._c.anychip_pool_open(threads)
@@ -211,8 +217,18 @@ class KernelLibrary:
 
 def load_kernels(choice: KernelChoice) -> KernelLibrary:
     """Compile (first time) and load. Raises NoCompiler, ChipError."""
-    path = compile_library(order_for(choice.isa), cache_dir=choice.folder, progress=LOG.info)
-    return KernelLibrary(path, choice.isa, choice.threads)
+    return KernelLibrary(compiled(choice), choice.isa, choice.threads)
+
+
+def compiled(choice: KernelChoice) -> Path:
+    """The library, from the cache or built now. A failure names what works without it."""
+    try:
+        return compile_library(order_for(choice.isa), cache_dir=choice.folder, progress=LOG.info)
+    except ChipError as error:
+        if error.fact.kind is not ErrorKind.KERNEL:
+            raise
+        fact = replace(error.fact, text=f"{error.fact.text}; {WAY_OUT}")
+        raise ChipError(fact, chip=CHIP) from error
 
 
 class CpuBuild(Build):
@@ -239,17 +255,17 @@ class CpuBuild(Build):
         isa = self._choice.isa
         there = isa in instruction_sets()
         path = cached_library(order_for(isa), cache_dir=self._choice.folder, compiler=compiler)
-        text = str(path) if path.exists() else f"not built yet in {path.parent}"
+        built = is_intact(path)
+        text = str(path) if built else f"not built yet, or damaged, in {path.parent}"
         return (
             Finding("C++ compiler", Verdict.GOOD, compiler.version),
             Finding("instruction set", Verdict.GOOD if there else Verdict.BAD, isa),
-            Finding("kernels", Verdict.GOOD if path.exists() else Verdict.UNKNOWN, text),
+            Finding("kernels", Verdict.GOOD if built else Verdict.UNKNOWN, text),
         )
 
     def compile(self) -> str:
         """Build unless the cache has it."""
-        order = order_for(self._choice.isa)
-        return str(compile_library(order, cache_dir=self._choice.folder, progress=LOG.info))
+        return str(compiled(self._choice))
 
 
 def versions() -> dict[str, str]:

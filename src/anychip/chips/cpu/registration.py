@@ -143,8 +143,16 @@ def _kernel_choice(values: Mapping[str, Any]) -> KernelChoice:
     isa = have[0] if values["isa"] == "auto" else values["isa"]
     if isa not in have:
         raise _refused("isa", isa, f"this processor has {', '.join(have)}")
-    folder = Path(values["build_dir"] or BUILD_DIR).expanduser()
+    folder = _build_folder(Path(values["build_dir"] or BUILD_DIR))
     return KernelChoice(isa, values["threads"] or usable_cores(), folder)
+
+
+def _build_folder(named: Path) -> Path:
+    try:
+        return named.expanduser()
+    except RuntimeError as error:  # no HOME, and the user is not in the system's list
+        way_out = "the home folder is not known; name a folder in full with --build-dir"
+        raise _refused("build_dir", named, way_out) from error
 
 
 def _refused(option: str, value: object, way_out: str) -> ContractError:

@@ -217,7 +217,8 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _one(
         "argmax",
-        "Index of the largest value of the last dimension; the lowest index wins ties.",
+        "Index of the largest value of the last dimension; the lowest index wins ties. A NaN is "
+        "never chosen; a row of nothing but NaN gives -1.",
         Arg("x", "X", "...", layout=Layout.ROWS),
         Arg("y", "int32", "..."),
         _argmax,

@@ -1,5 +1,8 @@
 """Choosing tokens. R rows, V vocabulary, logits float32. Noise comes from the plan: one uniform a
-row, so that the same request draws the same token on every chip whatever shares its batch."""
+row, so that the same request draws the same token on every chip whatever shares its batch.
+
+A NaN is never chosen. A row without a token to choose gives -1, which ends its request with an
+error that says so: a broken weight must not read as an answer."""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ SIGNATURES: tuple[Signature, ...] = (
         Tier.COMPOSED,
         (_LOGITS,),
         (Arg("tokens", "int32", "R"),),
-        "The largest logit's token; the lowest id wins ties.",
+        "The largest logit's token; the lowest id wins ties. A NaN is never chosen; a row of "
+        "nothing but NaN gives -1.",
     ),
     Signature(
         "sample",
@@ -45,6 +49,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "(top_k >= 1), min_p times the largest, and the smallest p of the shortest descending "
         "prefix whose sum reaches top_p (taken over what top_k left, renormalized). The token is "
         "the first in id order whose running sum over what stays exceeds noise times the total. "
-        "temperature 0: greedy. Ties at a threshold all stay.",
+        "temperature 0: greedy. Ties at a threshold all stay. A NaN logit has p 0; where the total "
+        "is then no positive finite number (all NaN, all -inf, a +inf), the token is -1.",
     ),
 )

@@ -187,9 +187,12 @@ def cumsum(op: str) -> list[Case]:
 
 
 def argmax(op: str) -> list[Case]:
-    """Ties, negative rows, rows apart."""
+    """Ties, negative rows, rows apart, NaN among numbers and alone."""
     source = draw(op)
     cases = []
+    spotted = source.normal(5, 33)
+    spotted[0, ::2] = spotted[1, :20] = spotted[2] = np.nan
+    spotted[3] = [np.nan, *[-np.inf] * 32]
     for name, x in (
         ("empty", source.normal(0, 5)),
         ("one", source.normal(4, 1)),
@@ -197,6 +200,7 @@ def argmax(op: str) -> list[Case]:
         ("all negative", source.uniform(5, 33, low=-9, high=-1)),
         ("ties", source.integers(6, 65, high=3).astype(np.float32)),
         ("rows apart", apart(source.normal(4, 33))),
+        ("NaN", spotted),
     ):
         turn = Control("x negated", {"x": -x}) if x.size and x.shape[-1] > 1 else None
         cases.append(Case(op, name, {"x": x}, {}, turn))

@@ -38,14 +38,17 @@ def distribution(op: str) -> list[Case]:
 
 
 def greedy(op: str) -> list[Case]:
-    """Ties go to the lowest id."""
+    """Ties go to the lowest id; a NaN is never chosen."""
     source = draw(op)
     cases = []
+    spotted = source.normal(3, 65)
+    spotted[0, ::2] = spotted[1] = np.nan
     for name, x in (
         ("no rows", source.normal(0, 5)),
         ("one token", source.normal(3, 1)),
         ("1000", source.normal(4, 1000)),
         ("ties", source.integers(9, 65, high=3).astype(np.float32)),
+        ("NaN", spotted),
     ):
         control = Control("logits negated", {"logits": -x}) if x.size and x.shape[1] > 1 else None
         cases.append(Case(op, name, {"logits": x}, {}, control))
@@ -68,7 +71,7 @@ def _full(inputs: dict[str, Any], name: str, value: float) -> dict[str, Any]:
 
 
 def sample(op: str) -> list[Case]:
-    """Each parameter alone and all together; the ends of the noise; ties; temperature 0."""
+    """Each parameter alone and all together; the ends of the noise; ties; temperature 0; NaN."""
     source = draw(op)
     wide = _sample(source, 64, 65)
     return [
@@ -76,6 +79,7 @@ def sample(op: str) -> list[Case]:
         *_thresholds(op, wide, source),
         *_noises(op, wide),
         *_sizes(op, source),
+        *_nothing_to_choose(op, source),
     ]
 
 
@@ -126,6 +130,27 @@ def _sizes(op: str, source: Draw) -> list[Case]:
         _case(op, "5000 tokens", large, noise=1 - large["noise"]),
         Case(op, "one token", _sample(source, 2, 1)),
         Case(op, "no rows", _sample(source, 0, 5)),
+    ]
+
+
+def _nothing_to_choose(op: str, source: Draw) -> list[Case]:
+    """NaN among numbers, and rows whose probabilities are not numbers: NaN, -inf, one +inf."""
+    spotted = _sample(source, 32, 65)
+    spotted["logits"][:, ::3] = np.nan
+    alone = _sample(source, 6, 65)
+    alone["temperature"][:2] = 0
+    alone["logits"][[0, 2]] = np.nan
+    alone["logits"][3], alone["logits"][4, 7] = -np.inf, np.inf
+    cut = {"top_k": 5, "top_p": 0.9, "min_p": 0.05}
+    return [
+        _case(op, "NaN among numbers", spotted, noise=1 - spotted["noise"]),
+        _case(op, "nothing to choose", alone, logits=alone["logits"][::-1]),
+        _case(
+            op,
+            "nothing to choose, thresholds",
+            {**alone, **{n: np.full_like(alone[n], v) for n, v in cut.items()}},
+            logits=alone["logits"][::-1],
+        ),
     ]
 
 

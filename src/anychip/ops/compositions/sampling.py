@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from anychip.contract.dtype import DType
 from anychip.ops.compositions.api import Ops, Value
 from anychip.ops.compositions.elements import F32, as_float, number
@@ -48,9 +50,11 @@ def sample(  # noqa: PLR0913 - the operator's own arguments
 ) -> Value:
     """Probabilities, three thresholds, and the first running sum beyond the noise."""
     rows = logits.shape[0]
+    is_number = ops.eq(a=logits, b=logits)
+    numbers = ops.where(condition=is_number, a=logits, b=number(ops, -inf))
     hot = ops.lt(a=number(ops, 0), b=temperature)
     divisor = ops.where(condition=hot, a=temperature, b=number(ops, 1)).reshape(rows, 1)
-    p = ops.softmax(logits=ops.div(a=_shifted(ops, logits), b=divisor))
+    p = ops.softmax(logits=ops.div(a=_shifted(ops, numbers), b=divisor))
     ordered, _ = ops.sort(x=p)
     kth = _kth_largest(ops, ordered, top_k.reshape(rows, 1))
     nucleus = _nucleus(ops, ordered, kth, top_p.reshape(rows, 1))
@@ -89,10 +93,15 @@ def _nucleus(ops: Ops, ordered: Value, kth: Value, top_p: Value) -> Value:
 
 
 def _first_beyond(ops: Ops, kept: Value, noise: Value) -> Value:
-    """[R]: the first index whose running sum exceeds noise * total, or else reaches the total."""
+    """[R]: the first index whose running sum exceeds noise * total, or else reaches the total.
+
+    -1 where the total is not positive, as a NaN is not.
+    """
     sums = ops.cumsum(x=kept)
     total = sums.narrow(1, kept.shape[1] - 1, 1)
     beyond = as_float(ops, ops.lt(a=ops.mul(a=total, b=noise), b=sums))
     complete = as_float(ops, ops.le(a=total, b=sums))
-    y: Value = ops.argmax(x=ops.maximum(a=beyond, b=complete))
+    first = ops.argmax(x=ops.maximum(a=beyond, b=complete))
+    there = ops.lt(a=number(ops, 0), b=total).reshape(kept.shape[0])
+    y: Value = ops.where(condition=there, a=first, b=number(ops, -1, DType.INT32))
     return y

@@ -106,8 +106,17 @@ def _where(inputs: Inputs, attrs: Attrs) -> Result:
     return Result((np.where(inputs["condition"], wide(inputs["a"]), wide(inputs["b"])),))
 
 
+def first_largest(x: Array) -> Array:
+    """Index of the first largest number of the last dimension; -1 where all are NaN."""
+    number = ~np.isnan(x)
+    best = np.where(number, x, -np.inf).max(axis=-1, keepdims=True)
+    index = np.argmax(number & (x == best), axis=-1)
+    chosen: Array = np.where(number.any(axis=-1), index, -1).astype(np.int32)
+    return chosen
+
+
 def _argmax(inputs: Inputs, attrs: Attrs) -> Result:
-    return Result((np.argmax(wide(inputs["x"]), axis=-1).astype(np.int32),))
+    return Result((first_largest(wide(inputs["x"])),))
 
 
 def _gather_rows(inputs: Inputs, attrs: Attrs) -> Result:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anychip.ops.oracle.arrays import Array, Attrs, Inputs, Oracle, Result, wide
-from anychip.ops.oracle.primitives import descending
+from anychip.ops.oracle.primitives import descending, first_largest
 
 
 def _shifted(x: Array) -> Array:
@@ -26,7 +26,7 @@ def _log_softmax(inputs: Inputs, attrs: Attrs) -> Result:
 
 
 def _greedy(inputs: Inputs, attrs: Attrs) -> Result:
-    return Result((np.argmax(inputs["logits"], axis=-1).astype(np.int32),))
+    return Result((first_largest(wide(inputs["logits"])),))
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,16 @@ def row_of(inputs: Inputs, row: int) -> Draw:
 
 
 def staying(draw: Draw, slack: float = 0.0) -> Array:
-    """[V]: probability of each token that stays, 0 elsewhere.
+    """[V]: probability of each token that stays, 0 elsewhere; a NaN logit has probability 0.
 
     slack loosens (or, below zero, tightens) every threshold by that relative amount: a checker
     asks with it which answers a rounded computation may give.
     """
-    exponents = np.exp(_shifted(draw.logits) / draw.temperature)
+    logits = np.where(np.isnan(draw.logits), -np.inf, draw.logits)
+    with np.errstate(invalid="ignore"):
+        exponents = np.exp(_shifted(logits) / draw.temperature)
+    if not 0 < exponents.sum() < np.inf:
+        return np.zeros_like(exponents)
     p = exponents / exponents.sum()
     threshold = max(draw.min_p * p.max(), _top_p_threshold(p, draw, slack))
     return np.where(p >= min(threshold * (1 - slack), p.max()), p, 0.0)
@@ -74,10 +78,15 @@ def _top_p_threshold(p: Array, draw: Draw, slack: float) -> float:
 
 
 def choose(draw: Draw, slack: float = 0.0, shift: float = 0.0) -> int:
-    """The token of one row; `shift` is added to the noise, relative to the total."""
+    """The token of one row, -1 where none can be chosen.
+
+    shift: added to the noise, relative to the total.
+    """
     if draw.temperature == 0:
-        return int(np.argmax(draw.logits))
+        return int(first_largest(draw.logits))
     sums = np.cumsum(staying(draw, slack))
+    if sums[-1] == 0:
+        return -1
     target = np.clip(draw.noise + shift, 0.0, 1.0) * sums[-1]
     beyond = np.searchsorted(sums, target, side="right")
     last = np.searchsorted(sums, sums[-1], side="left")

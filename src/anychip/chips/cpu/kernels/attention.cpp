@@ -360,7 +360,9 @@ using namespace anychip;
 
 EXPORT int64_t anychip_attention_workspace(const AttentionArgs* args, int64_t threads) {
   Sizes s(*args);
-  int64_t split = args->tokens <= SPLIT_TOKENS ? args->tokens * args->kv_heads * s.segments * s.part() : 0;
+  // Not 0 above SPLIT_TOKENS: what is asked for never shrinks when a size grows.
+  int64_t most = args->tokens < SPLIT_TOKENS ? args->tokens : SPLIT_TOKENS;
+  int64_t split = most * args->kv_heads * s.segments * s.part();
   return (round_up(2 * args->tokens, 16) + threads * s.scratch() + split) * static_cast<int64_t>(sizeof(float));
 }
 

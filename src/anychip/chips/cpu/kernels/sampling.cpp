@@ -1,5 +1,5 @@
-// From logits to tokens, a row at a time. A NaN is never chosen by greedy and sample: it counts as
-// minus infinity, and where nothing is larger than that the answer is token 0.
+// From logits to tokens, a row at a time. A NaN is never chosen by greedy and sample, and where
+// nothing can be chosen the answer is NO_TOKEN.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -10,6 +10,8 @@
 
 namespace anychip {
 namespace {
+
+constexpr int32_t NO_TOKEN = -1;
 
 // vmax gives its second argument where one is NaN, so `top` never becomes NaN.
 float largest(const float* x, int64_t n) {
@@ -23,8 +25,8 @@ float largest(const float* x, int64_t n) {
 
 int32_t greedy(const float* x, int64_t n) {
   float top = largest(x, n);
-  if (top == -INF) return 0;
-  return static_cast<int32_t>(std::find(x, x + n, top) - x);
+  const float* found = std::find(x, x + n, top);  // minus infinity is found only where it is
+  return found < x + n ? static_cast<int32_t>(found - x) : NO_TOKEN;
 }
 
 // Sums in lanes over SUMMED elements, then in double: many small terms are not lost.
@@ -55,7 +57,8 @@ void softmax(const float* x, float* y, int64_t n, bool logarithm) {
   }
 }
 
-// weights[i] = e**((x[i] - max) / temperature): the largest is 1.
+// weights[i] = e**((x[i] - max) / temperature): the largest is 1. A NaN weighs 0, and all do where
+// the largest is infinite.
 void weigh(const float* x, float* weights, int64_t n, float temperature) {
   V top = vset(largest(x, n)), t = vset(temperature);
   for (int64_t i = 0; i < n; i += W) {
@@ -110,13 +113,13 @@ float threshold(const float* weights, float* scratch, int64_t n, int64_t top_k, 
 int32_t sample(const SampleArgs& g, int64_t r, int thread) {
   const float* x = g.logits + r * g.n;
   float *weights = g.workspace + 2 * thread * g.n, *scratch = weights + g.n;
-  if (!(g.temperature[r] > 0.0f) || largest(x, g.n) == -INF) return greedy(x, g.n);
+  if (!(g.temperature[r] > 0.0f)) return greedy(x, g.n);
   weigh(x, weights, g.n, g.temperature[r]);
   float limit = threshold(weights, scratch, g.n, g.top_k[r], g.top_p[r], g.min_p[r]);
   double total = 0.0, sum = 0.0;
   for (int64_t i = 0; i < g.n; ++i) total += weights[i] >= limit ? weights[i] : 0.0f;
   double wanted = total * g.noise[r];
-  int32_t last = 0;
+  int32_t last = NO_TOKEN;
   for (int64_t i = 0; i < g.n; ++i) {
     if (weights[i] < limit || weights[i] == 0.0f) continue;
     sum += weights[i];
