@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module, metadata
 
+from anychip.cli.output import flush, say, tell
 from anychip.config import ConfigError
 from anychip.refusal import nearest
 
@@ -19,24 +20,23 @@ COMMANDS: Mapping[str, str] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0 done, 1 failed, 2 asked for something impossible."""
+    """Run one command; the exit code: 0 done, 1 failed, 2 asked for something impossible.
+
+    141: the reader of standard output has left.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if words else 2
-    if words[0] == "--version":
-        print(f"anychip {metadata.version('anychip')}")
-        return 0
     try:
-        return _run(words[0], words[1:])
+        try:
+            return _obey(words)
+        finally:
+            flush()
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         # A class of our own carries a text for users; any other is a bug and keeps its traceback.
         if not type(error).__module__.startswith("anychip."):
             raise
-        print(f"anychip: error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return tell(error)
 
 
 def usage() -> str:
@@ -45,6 +45,16 @@ def usage() -> str:
     head = "usage: anychip COMMAND [FLAG ...]\n\ncommands:"
     tail = "\nanychip COMMAND --help lists the flags; anychip --version tells the version."
     return "\n".join([head, *lines, tail])
+
+
+def _obey(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        say(usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        say(f"anychip {metadata.version('anychip')}")
+        return 0
+    return _run(words[0], words[1:])
 
 
 def _run(command: str, argv: Sequence[str]) -> int:

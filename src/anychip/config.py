@@ -15,7 +15,7 @@ from typing import Any
 
 from anychip.flags import ConfigError, FlagParser, Setting, add_flags, settings_of, value_of
 from anychip.refusal import refusal
-from anychip.settings import ServeConfig
+from anychip.settings import ServeConfig, user_path
 
 __all__ = [
     "ConfigError",
@@ -137,7 +137,7 @@ def _read_yaml(path: str) -> dict[Any, Any]:
     import yaml  # noqa: PLC0415 (only a server with a file needs it)
 
     try:
-        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+        document = yaml.safe_load(user_path(path, "--config").read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"--config: cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -334,13 +334,33 @@ class ServeConfig:
                 raise ConfigError(f"{flag}: false: it is always on here; leave it out")
         if self.chunked_prefill_size == 0:
             raise ConfigError("--chunked-prefill-size: 0 is not a size; use -1 for no chunks")
+        for name in ("model_path", "tokenizer_path", "chat_template", "build_dir"):
+            path = getattr(self, name)
+            if path:
+                user_path(path, "--" + name.replace("_", "-"))
 
     @property
     def cache_path(self) -> Path:
-        """The folder that keeps models and built kernels between runs."""
-        return Path(self.cache_dir).expanduser()
+        """The folder that keeps models and built kernels between runs. Raises ConfigError."""
+        return user_path(self.cache_dir, "--cache-dir")
 
     @property
     def build_path(self) -> Path:
-        """The folder that keeps built kernels."""
-        return Path(self.build_dir).expanduser() if self.build_dir else self.cache_path / "build"
+        """The folder that keeps built kernels. Raises ConfigError."""
+        if self.build_dir:
+            return user_path(self.build_dir, "--build-dir")
+        return self.cache_path / "build"
+
+
+def user_path(text: str, name: str) -> Path:
+    """The path that setting `name` gives, `~` and `~user` as home folders.
+
+    Raises ConfigError where there is no such home: HOME may be unset for a user without a name.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        home = text.partition("/")[0]
+        raise ConfigError(
+            f"{name}: {text}: the home folder of {home} is not known; give a full path to {name}"
+        ) from error

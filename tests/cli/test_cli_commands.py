@@ -175,7 +175,9 @@ def test_generate_reads_a_file_and_prints_json(engine, capsys, tmp_path):
 def test_generate_fails_where_the_engine_could_not_finish(engine, capsys):
     assert main(["generate", "--model", "M", "--prompt", "ok", "--prompt", "long"]) == 1
     said = capsys.readouterr()
-    assert said.out.split("\n")[1:4:2] == ["OK", "LONG"] and said.err == "anychip: error: too long\n"
+    assert (
+        said.out.split("\n")[1:4:2] == ["OK", "LONG"] and said.err == "anychip: error: too long\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,28 @@ def test_yaml_that_cannot_be_read(tmp_path):
 def test_values_are_checked_however_the_object_is_made():
     with pytest.raises(ConfigError, match="--port: 70000"):
         ServeConfig(port=70000)
+
+
+@pytest.fixture
+def homeless(monkeypatch):
+    """A user id that the password file does not know, and no HOME."""
+
+    def unknown(uid):
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+def test_without_a_home_folder_the_cache_asks_for_a_path(homeless):
+    for name in ("cache_path", "build_path"):
+        with pytest.raises(ConfigError, match=r"--cache-dir: ~/.cache/anychip: the home folder"):
+            getattr(ServeConfig(), name)
+    assert str(ServeConfig(cache_dir="/c").build_path) == "/c/build"
+
+
+@pytest.mark.parametrize(
+    "flag", ["--model-path", "--tokenizer-path", "--chat-template", "--build-dir", "--config"]
+)
+def test_without_a_home_folder_paths_in_it_are_refused_by_name(homeless, flag):
+    assert refused(f"{flag} ~/x").startswith(f"{flag}: ~/x: the home folder of ~ is not known")

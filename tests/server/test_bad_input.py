@@ -49,6 +49,7 @@ FIELDS = [
     ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
     ({"stream": True, "stream_options": {"usage": 1}}, "stream_options", "usage"),
     ({"rid": "a\nb"}, "rid", "printable"),
+    ({"rid": ""}, "rid", "1 to 256"),
     ({"temprature": 1}, "temprature", "unknown field 'temprature'"),
     ({"frequency_penalty": 0.5}, "frequency_penalty", "not supported yet"),
     ({"logit_bias": {"5": 1}}, "logit_bias", "not supported yet"),
@@ -146,6 +147,7 @@ def test_messages_that_make_no_prompt(http, messages, text):
         ({"input_ids": [300]}, "input_ids[0] is 300"),
         ({"input_ids": []}, "empty"),
         ({"text": "a", "rid": ["x"]}, "rid: Expected"),
+        ({"text": "a", "rid": ""}, "rid must be 1 to 256"),
     ],
 )
 def test_generate_refuses_by_name(http, body, text):

@@ -30,6 +30,9 @@ def test_clients_are_told_and_readiness_drops_until_the_restart(fragile):
         assert "SIGKILL" in json.loads(last[6:])["error"]["message"]  # and no [DONE]
         ready = other.get("/ready")
         assert ready.status_code == 503 and "restarting" in ready.json()["error"]["message"]
+        shown = other.get("/metrics").text
+        for state in ("cached", "held"):
+            assert f'anychip_kv_pages{{model_name="tiny",state="{state}"}} 0.0' in shown
         refused = other.post("/v1/completions", json={"prompt": "a"})
         assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
         assert other.get("/health").status_code == 200

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -64,6 +65,19 @@ def test_sigterm_cuts_calls_at_the_deadline(folder):
         process.send_signal(signal.SIGTERM)
         assert call.finish() == "abort"
         assert process.wait(20) == 0
+
+
+def test_a_body_that_never_ends_is_cut_without_a_traceback(folder):
+    with server_process(folder) as (process, url):
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as half:
+            head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+            half.sendall(head.encode() + b'Content-Type: application/json\r\n\r\n{"prompt": ')
+            assert httpx.get(url + "/ready").status_code == 200  # the half has been read by then
+            process.send_signal(signal.SIGTERM)
+            assert b" 503 " in half.recv(4096)
+        assert process.wait(20) == 0
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_a_second_signal_ends_at_once(folder):

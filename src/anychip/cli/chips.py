@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from anychip.cli.output import drawing, say
 from anychip.config import FlagParser
 
 if TYPE_CHECKING:
@@ -34,14 +35,12 @@ def run(argv: Sequence[str]) -> int:
     verbose = arguments.verbose
     chips = list_chips(timeout=180, describe=True) if verbose else list_chips()
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(chips, enc_hook=str), indent=2).decode())
+        say(msgspec.json.format(msgspec.json.encode(chips, enc_hook=str), indent=2).decode())
         return 0
-    from rich.console import Console
-
-    console = Console()
-    console.print(_table(chips))
-    for chip in chips if verbose else ():
-        console.print(_details(chip), highlight=False, markup=False, soft_wrap=True)
+    with drawing() as console:
+        console.print(_table(chips))
+        for chip in chips if verbose else ():
+            console.print(_details(chip), highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

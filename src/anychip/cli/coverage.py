@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anychip.cli.demo import with_demo_model
+from anychip.cli.output import drawing, say
 from anychip.config import OFFLINE, FlagParser, parse, serve_parser
 
 if TYPE_CHECKING:
@@ -42,12 +43,10 @@ def run(argv: Sequence[str]) -> int:
     report = coverage(config)
     if namespace.json:
         text = msgspec.json.encode(msgspec.to_builtins(report, enc_hook=str))
-        print(msgspec.json.format(text, indent=2).decode())
+        say(msgspec.json.format(text, indent=2).decode())
     else:
-        from rich.console import Console
-
-        console = Console()
-        console.print(_table(report), width=None if console.is_terminal else WIDE)
+        with drawing(WIDE) as console:
+            console.print(_table(report))
     if report.missing:
         names = ", ".join(str(name) for name in report.missing)
         print(f"anychip: {report.backend} lacks {names} for {report.model}", file=sys.stderr)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from anychip.cli.output import say
 from anychip.config import FlagParser, ServeConfig, parse, serve_parser
 
 
@@ -22,7 +23,7 @@ def add_arguments() -> FlagParser:
 def run(argv: Sequence[str]) -> int:
     """Fetch the model unless it is there, and print where it is."""
     config, _ = parse(add_arguments(), argv)
-    print(fetch(config.cache_path))
+    say(str(fetch(config.cache_path)))
     return 0
 
 

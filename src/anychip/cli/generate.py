@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anychip.cli.demo import with_demo_model
+from anychip.cli.output import say
 from anychip.config import OFFLINE, ConfigError, FlagParser, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
 from anychip.request import SamplingParams
@@ -83,8 +84,8 @@ def run(argv: Sequence[str]) -> int:
         answers = engine.generate(prompts, params, chat=options.chat)
     for number, answer in enumerate(answers, 1):
         if len(answers) > 1 and not options.json:
-            print(f"--- prompt {number}")
-        print(_as_json(answer) if options.json else answer.text)
+            say(f"--- prompt {number}")
+        say(_as_json(answer) if options.json else answer.text)
         if answer.error:
             print(f"anychip: error: {answer.error}", file=sys.stderr)
     return 1 if any(answer.error for answer in answers) else 0

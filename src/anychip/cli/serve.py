@@ -23,6 +23,7 @@ def run(argv: Sequence[str]) -> int:
     """Serve until told to stop; the server's exit code."""
     config, _ = parse(add_arguments(), argv)
     config = with_demo_model(config)
+    _ = config.build_path  # no place for built kernels: told here, not by the engine's process
     from anychip.server.run import serve
 
     return serve(config)

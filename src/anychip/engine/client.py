@@ -204,7 +204,10 @@ class EngineClient:
         """End every request with an error (called by the supervisor)."""
         self._outbox.clear()
         self._fail_all(f"the engine process died: {reason}")
-        self.stats = msgspec.structs.replace(self.stats, running=0, queued=0)
+        # Its slots and pages went with it; the counters stay what they were.
+        self.stats = msgspec.structs.replace(
+            self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
+        )
         for answer in self._flushes.values():
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))

@@ -13,6 +13,7 @@ from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_erro
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.service import Service
+from anychip.server.stream import CutAtTheEnd
 
 _GET, _POST = ["GET"], ["POST"]
 
@@ -41,6 +42,7 @@ def build_app(service: Service) -> Starlette:
     app = Starlette(
         routes=list(ROUTES),
         middleware=[
+            Middleware(CutAtTheEnd, draining=lambda: service.draining),
             Middleware(OriginCheck, bound_host=config.host),
             Middleware(KeyCheck, api_key=config.api_key, admin_key=config.admin_api_key),
         ],

@@ -15,19 +15,19 @@ from anychip.engine.client import EngineUnavailable
 from anychip.server.auth import require_admin
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.generation import Choice, Generation
-from anychip.server.openai_completions import prompt_ids
 from anychip.server.openai_protocol import NotYet, stop_strings
-from anychip.server.service import Service, new_rid
-from anychip.server.stream import DONE, EventStream, event, json_answer
+from anychip.server.service import Service
+from anychip.server.stream import DONE, EventStream, event, json_answer, json_response
 from anychip.server.validation import (
-    MAX_SEQUENCES,
+    Room,
     Sampling,
-    check_rid,
+    check_list,
     check_sampling,
     check_volume,
     convert,
     fit_max_tokens,
     read_object,
+    rid_of,
 )
 
 DEFAULT_MAX_TOKENS = 128
@@ -105,12 +105,11 @@ async def generate(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, GenerateRequest, _GENERATE_NOT_YET)
-    prompts, single = _prompts_of(call)
+    name, prompts, single = _prompts_of(call, service.room)
     sampling = _sampling_of(call, service.info.vocab_size)
-    rid = call.rid or new_rid("gen")
-    check_rid(rid)
+    rid = rid_of(call.rid, "gen")
     check_volume(len(prompts), sampling.n, 1, "max_new_tokens")
-    ids = [await prompt_ids(service, prompt, name) for name, prompt in prompts]
+    ids = await service.texts.prompts(prompts, name)
     limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]
     check_volume(len(prompts), sampling.n, max(limits), "max_new_tokens")
     generation = Generation(service, rid, ids, limits, sampling)
@@ -120,24 +119,23 @@ async def generate(request: Request) -> Response:
     return await json_answer(request, _whole(generation, alone))
 
 
-def _prompts_of(call: GenerateRequest) -> tuple[list[tuple[str, str | list[int]]], bool]:
-    """(field, prompt) of each prompt, and whether it was a single one."""
+def _prompts_of(call: GenerateRequest, room: Room) -> tuple[str, list[str | list[int]], bool]:
+    """The field they came in, the prompts, and whether it was a single one."""
     if (call.text is None) == (call.input_ids is None):
         raise bad_request("send one of text and input_ids", "text")
     if isinstance(call.text, str):
-        return [("text", call.text)], True
+        return "text", [call.text], True
     items: list[Any] = list(call.text if call.text is not None else call.input_ids or ())
     name = "text" if call.text is not None else "input_ids"
     if not items:
         raise bad_request(f"{name} is empty; send at least one token", name)
+    check_list(items, room, name)
     single = [item for item in items if isinstance(item, int)]
     if len(single) == len(items):
-        return [(name, items)], True
+        return name, [items], True
     if single:
         raise bad_request("input_ids mixes ids and lists of ids; send one kind", name)
-    if len(items) > MAX_SEQUENCES:
-        raise bad_request(f"{len(items)} prompts; at most {MAX_SEQUENCES} in one call", name)
-    return [(name, item) for item in items], False
+    return name, items, False
 
 
 def _sampling_of(call: GenerateRequest, vocab_size: int) -> Sampling:
@@ -229,12 +227,9 @@ async def tokenize(request: Request) -> Response:
     if text is None or (call.prompt is not None and call.text is not None):
         raise bad_request("send one of prompt and text", "prompt")
     texts = [text] if isinstance(text, str) else text
-    rows = [
-        list(await service.encode(item, "prompt", special=call.add_special_tokens))
-        for item in texts
-    ]
+    rows = await service.texts.tokenize(texts, "prompt", special=call.add_special_tokens)
     single = isinstance(text, str)
-    return JSONResponse(
+    return json_response(
         {
             "tokens": rows[0] if single else rows,
             "count": len(rows[0]) if single else [len(row) for row in rows],
@@ -249,14 +244,15 @@ async def detokenize(request: Request) -> Response:
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, DetokenizeRequest, {})
     service.check_model(call.model)
+    service.texts.check_id_count(len(call.tokens), "tokens")
     rows = [item for item in call.tokens if not isinstance(item, int)]
     ids = [item for item in call.tokens if isinstance(item, int)]
     if rows and ids:
         raise bad_request("tokens mixes ids and lists of ids; send one kind", "tokens")
     skip = call.skip_special_tokens
-    texts = [await service.decode(row, skip_special=skip) for row in rows or [ids]]
+    texts = await service.texts.detokenize(rows or [ids], "tokens", skip_special=skip)
     text = texts if rows else texts[0]
-    return JSONResponse({"text": text, "prompt": text})
+    return json_response({"text": text, "prompt": text})
 
 
 async def flush_cache(request: Request) -> Response:

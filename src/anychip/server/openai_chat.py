@@ -26,15 +26,15 @@ from anychip.server.openai_protocol import (
     sampling_of,
     usage_of,
 )
-from anychip.server.service import Service, new_rid
+from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
 from anychip.server.validation import (
-    check_rid,
     check_sampling,
     check_volume,
     convert,
     fit_max_tokens,
     read_object,
+    rid_of,
 )
 
 
@@ -56,13 +56,12 @@ async def _begin(service: Service, call: ChatRequest) -> Generation:
     check_stream_options(call)
     sampling = sampling_of(call)
     check_sampling(sampling, service.info.vocab_size)
-    rid = call.rid or new_rid("chatcmpl")
-    check_rid(rid)
+    rid = rid_of(call.rid, "chatcmpl")
     variables = call.chat_template_kwargs or {}
     for name in ("messages", "tools", "add_generation_prompt"):
         if name in variables:
             raise bad_request(f"chat_template_kwargs: {name!r} is set by the server", name)
-    prompt = await service.encode_chat(call.messages, variables)
+    prompt = await service.texts.chat(call.messages, variables)
     limit = fit_max_tokens(sampling, len(prompt), None, service.room)
     check_volume(1, sampling.n, limit, sampling.max_tokens_name)
     return Generation(service, rid, [prompt], [limit], sampling, at_start=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
@@ -22,16 +22,17 @@ from anychip.server.openai_protocol import (
     sampling_of,
     usage_of,
 )
-from anychip.server.service import Service, new_rid
+from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
 from anychip.server.validation import (
-    MAX_SEQUENCES,
-    check_rid,
+    Room,
+    check_list,
     check_sampling,
     check_volume,
     convert,
     fit_max_tokens,
     read_object,
+    rid_of,
 )
 
 DEFAULT_MAX_TOKENS = 16
@@ -56,11 +57,10 @@ async def _begin(service: Service, call: CompletionRequest) -> Generation:
     check_stream_options(call)
     sampling = sampling_of(call)
     check_sampling(sampling, service.info.vocab_size)
-    rid = call.rid or new_rid("cmpl")
-    check_rid(rid)
-    texts = split_prompts(call.prompt)
+    rid = rid_of(call.rid, "cmpl")
+    texts = split_prompts(call.prompt, service.room)
     check_volume(len(texts), sampling.n, 1, "max_tokens")
-    prompts = [await prompt_ids(service, text, "prompt") for text in texts]
+    prompts = await service.texts.prompts(texts, "prompt")
     limits = [
         fit_max_tokens(sampling, len(prompt), DEFAULT_MAX_TOKENS, service.room)
         for prompt in prompts
@@ -69,14 +69,13 @@ async def _begin(service: Service, call: CompletionRequest) -> Generation:
     return Generation(service, rid, prompts, limits, sampling)
 
 
-def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
+def split_prompts(prompt: str | list[str | int | list[int]], room: Room) -> list[str | list[int]]:
     """The prompts of a call: a text, ids, or a list of either. ApiError 400 for a mixture."""
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:
         raise bad_request("prompt is empty; send at least one token", "prompt")
-    if len(prompt) > MAX_SEQUENCES and not isinstance(prompt[0], int):
-        raise bad_request(f"{len(prompt)} prompts; at most {MAX_SEQUENCES} in one call", "prompt")
+    check_list(prompt, room, "prompt")
     ids = [item for item in prompt if isinstance(item, int)]
     if len(ids) == len(prompt):
         return [ids]
@@ -84,13 +83,6 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[
     if ids or len({type(item) for item in several}) > 1:
         raise bad_request("prompt mixes texts and token ids; send one kind", "prompt")
     return several
-
-
-async def prompt_ids(service: Service, prompt: str | Sequence[int], param: str) -> tuple[int, ...]:
-    """Token ids of a prompt given either way. ApiError 400."""
-    if isinstance(prompt, str):
-        return await service.encode(prompt, param)
-    return service.check_prompt(prompt, param)
 
 
 class _Answer:

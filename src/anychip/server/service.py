@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
@@ -18,18 +15,12 @@ from anychip.engine.messages import EngineInfo, StartError
 from anychip.model.errors import CheckpointError
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.metrics import Metrics
-from anychip.server.validation import Room, check_ids
+from anychip.server.texts import Texts
+from anychip.server.validation import Room
 from anychip.text.chat import ChatTemplate
-from anychip.text.errors import TemplateError, TextError
+from anychip.text.errors import TemplateError
 from anychip.text.load import open_tokenizer
 from anychip.text.tokenizer import Tokenizer
-
-_SMALL_CHARS = 2048
-"""Text up to this long is encoded on the event loop: less than a millisecond."""
-
-_THREADS = 4
-
-_T = TypeVar("_T")
 
 
 class LiveCall(Protocol):
@@ -54,14 +45,13 @@ class Service:
         self.config = config
         self.client = client
         self.tokenizer = tokenizer
-        self.template = template
+        self.texts = Texts(client, tokenizer, template)
         self.live: dict[str, LiveCall] = {}
         self.draining = False
         self.created = int(time.time())
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
         self.metrics = Metrics(self.model_name, lambda: (client.stats, client.deaths, client.ready))
-        self._pool = ThreadPoolExecutor(_THREADS, "text")
         self._seeds = random.Random(config.random_seed)
         self._serial = 0
 
@@ -73,8 +63,7 @@ class Service:
     @property
     def room(self) -> Room:
         """What a sequence may need."""
-        info = self.info
-        return Room(context_length=info.context_length, cache_tokens=info.cache_tokens)
+        return self.texts.room
 
     def next_seed(self) -> int:
         """A seed for a call that brought none; the row of them follows from --random-seed."""
@@ -132,58 +121,9 @@ class Service:
             call.abort()
         return len(running)
 
-    async def encode(self, text: str, param: str, *, special: bool = True) -> tuple[int, ...]:
-        """Token ids of a text. ApiError 400 where it is empty or no valid text."""
-        if not text:
-            raise bad_request(f"{param} is empty; send at least one token", param)
-        ids = await self._text(len(text), self.tokenizer.encode, text, special, param=param)
-        return self.check_prompt(ids, param)
-
-    def check_prompt(self, ids: Sequence[int], param: str) -> tuple[int, ...]:
-        """The ids as a prompt. ApiError 400 for none, or one outside the vocabulary."""
-        if not ids:
-            raise bad_request(f"{param} is empty; send at least one token", param)
-        check_ids(ids, self.info.vocab_size, param)
-        return tuple(ids)
-
-    async def encode_chat(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any]
-    ) -> tuple[int, ...]:
-        """Token ids of a chat, up to where the assistant speaks. ApiError 400 as the template."""
-
-        def work() -> list[int]:
-            text = self.template.render(messages, **variables)
-            return self.tokenizer.encode(text, add_special_tokens=False)
-
-        # The template runs in a process of its own: waiting for it is for a thread.
-        ids = await self._text(_SMALL_CHARS + 1, work, param="messages")
-        return self.check_prompt(ids, "messages")
-
-    async def decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
-        """The text of token ids."""
-        check_ids(ids, self.info.vocab_size, "tokens")
-        return await self._text(len(ids), self.tokenizer.decode, ids, skip_special, param="tokens")
-
-    async def _text(self, size: int, work: Callable[..., _T], *arguments: Any, param: str) -> _T:
-        try:
-            if size <= _SMALL_CHARS:
-                return work(*arguments)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, work, *arguments)
-        except TemplateError as error:
-            raise bad_request(str(error), param, "chat_template") from error
-        except TextError as error:
-            raise bad_request(str(error), param, "bad_text") from error
-
     def close(self) -> None:
         """End threads and the template's process."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self.template.close()
-
-
-def new_rid(prefix: str) -> str:
-    """An id for a call that brought none."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+        self.texts.close()
 
 
 def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anychip.server.errors import ApiError
+from anychip.server.errors import ApiError, unavailable
 
 DONE = b"data: [DONE]\n\n"
 
@@ -67,7 +67,42 @@ async def json_answer(request: Request, work: Coroutine[Any, Any, object]) -> Re
         body = await until_gone(request.receive, work)
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
+    return json_response(body)
+
+
+def json_response(body: object) -> Response:
+    """The JSON of a body that is there already."""
     return Response(_encoder.encode(body), media_type="application/json")
+
+
+class CutAtTheEnd:
+    """ASGI layer: a call that the end of the server cuts is answered 503, or ends where it is.
+
+    uvicorn cancels what is left then, as a body that never became complete; let through, the
+    cancellation would be logged as a crash.
+    """
+
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+        self._app = app
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on."""
+        begun = False
+
+        async def noticing(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noticing)
+        except asyncio.CancelledError:
+            if not self._draining():
+                raise
+            if not begun:
+                error = unavailable("the server is shutting down", "shutting_down")
+                await error.response()(scope, receive, send)
 
 
 class EventStream(Response):

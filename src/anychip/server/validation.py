@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -193,6 +194,13 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     cache_tokens: int
 
     @property
+    def limit(self) -> str:
+        """What bounds a sequence, in words."""
+        if self.cache_tokens < self.context_length:
+            return f"the KV cache of {self.cache_tokens} tokens"
+        return f"the context of {self.context_length} tokens"
+
+    @property
     def longest(self) -> int:
         """Positions of the longest sequence that can run."""
         return min(self.context_length, self.cache_tokens)
@@ -203,27 +211,37 @@ def fit_max_tokens(sampling: Sampling, prompt: int, default: int | None, room: R
 
     default: None means all the room. ApiError 400 where prompt or sum is too long.
     """
-    limit = f"the context of {room.context_length} tokens"
-    if room.cache_tokens < room.context_length:
-        limit = f"the KV cache of {room.cache_tokens} tokens"
     left = room.longest - prompt
     if left < 1:
-        raise bad_request(
-            f"the prompt has {prompt} tokens; {limit} takes at most {room.longest - 1}",
-            "prompt",
-            "context_length_exceeded",
-        )
+        raise _too_long(prompt, room)
     name, asked = sampling.max_tokens_name, sampling.max_tokens
     if asked is None:
         return left if default is None else min(default, left)
     if asked > left:
         raise bad_request(
             f"{name} is {asked} and the prompt has {prompt} tokens, together {prompt + asked}, over"
-            f" {limit}; ask for at most {left}",
+            f" {room.limit}; ask for at most {left}",
             name,
             "context_length_exceeded",
         )
     return asked
+
+
+def _too_long(prompt: int, room: Room) -> ApiError:
+    return bad_request(
+        f"the prompt has {prompt} tokens; {room.limit} takes at most {room.longest - 1}",
+        "prompt",
+        "context_length_exceeded",
+    )
+
+
+def check_list(items: Sequence[object], room: Room, name: str) -> None:
+    """ApiError 400 where a list of ids, or of prompts, is longer than one call may have."""
+    if isinstance(items[0], int):
+        if len(items) >= room.longest:
+            raise _too_long(len(items), room)
+    elif len(items) > MAX_SEQUENCES:
+        raise bad_request(f"{len(items)} prompts; at most {MAX_SEQUENCES} in one call", name)
 
 
 def check_volume(prompts: int, n: int, max_tokens: int, name: str) -> None:
@@ -243,7 +261,12 @@ def check_volume(prompts: int, n: int, max_tokens: int, name: str) -> None:
         )
 
 
-def check_rid(rid: str) -> None:
-    """ApiError 400 for a request id that cannot be shown in a log line."""
+def rid_of(given: str | None, prefix: str) -> str:
+    """The id of a call: the client's own, else a new one.
+
+    ApiError 400 for one that cannot be shown in a log line.
+    """
+    rid = f"{prefix}-{uuid.uuid4().hex}" if given is None else given
     if not (0 < len(rid) <= MAX_RID_CHARS and rid.isprintable()):
         raise bad_request(f"rid must be 1 to {MAX_RID_CHARS} printable characters", "rid")
+    return rid

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import tokenizers
 
 from anychip.text.detokenizer import Detokenizer
 from anychip.text.errors import TextError, require_unicode
 from anychip.text.token_table import TokenTable
+
+_SHRINK = 4
+"""How much shorter UTF-8 may get where a tokenizer rewrites text: compatibility forms of four
+bytes become one. Composition (NFC) shrinks by three at most."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,30 @@ class Tokenizer:
             raise TextError(f"text must be a string, not {type(text).__name__}")
         require_unicode(text, "text")
         if self.wrap is None:
-            return self.core.encode(text, add_special_tokens=add_special_tokens).ids
-        ids = self.core.encode(text, add_special_tokens=False).ids
+            return self._split(text, add_special_tokens)
+        ids = self._split(text, False)
         return [*self.wrap.before, *ids, *self.wrap.after] if add_special_tokens else ids
+
+    def longest_text(self, tokens: int) -> int:
+        """UTF-8 bytes of the longest text that could be `tokens` tokens: more need more tokens."""
+        return tokens * self._token_bytes
+
+    @cached_property
+    def _token_bytes(self) -> int:
+        longest = max(map(len, self.table.pieces), default=0)
+        return max(longest, 1) * (_SHRINK if self._rewrites else 1)
+
+    @property
+    def _rewrites(self) -> bool:
+        """Whether a token may stand for more text than it writes."""
+        added = self.core.get_added_tokens_decoder().values()
+        return self.core.normalizer is not None or any(t.lstrip or t.rstrip for t in added)
+
+    def _split(self, text: str, add_special_tokens: bool) -> list[int]:
+        # Of the library's ways to encode, only a batch leaves the GIL to other threads meanwhile;
+        # the fast one leaves out the offsets, which nobody reads and which need most memory.
+        batch = self.core.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return batch[0].ids
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence; bytes that form no character become U+FFFD."""
