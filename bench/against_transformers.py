@@ -1,6 +1,6 @@
 """One stream and 32 streams: AnyChip against Hugging Face transformers in bfloat16, in one run.
 
-    .venv/bin/python bench/against_transformers.py MODEL.gguf [--repeats 3] [--json FILE]
+    .venv/bin/python bench/against_transformers.py MODEL [--repeats 3] [--engines NAME ...]
 
 Each engine runs in a process of its own, in turn (A B A B ...), so that a machine whose speed
 drifts drifts under both. Greedy, fixed lengths, no prefix shared: the prompts are drawn anew.
@@ -34,8 +34,9 @@ def run_transformers(model: Path, seed: int) -> dict[str, float]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    where = (model, None) if model.is_dir() else (model.parent, model.name)
     net = AutoModelForCausalLM.from_pretrained(
-        model.parent, gguf_file=model.name, dtype=torch.bfloat16
+        where[0], gguf_file=where[1], dtype=torch.bfloat16
     ).eval()
 
     def generate(name: str, count: int) -> float:
@@ -106,6 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", choices=ENGINES, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
@@ -113,7 +115,7 @@ def main() -> None:
     if asked.only:
         print(json.dumps(ENGINES[asked.only](asked.model, asked.seed)))
         return
-    runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+    runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in asked.engines}
     for repeat in range(asked.repeats):
         for engine, results in runs.items():
             print(f"repeat {repeat + 1} of {asked.repeats}: {engine}", file=sys.stderr, flush=True)
