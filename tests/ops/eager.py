@@ -13,9 +13,9 @@ from anychip.contract.dtype import DType
 from anychip.contract.signature import ArgKind, Layout, Tier, infer_outputs
 from anychip.contract.tensor import TensorSpec
 from anychip.contract.weights import WeightSpec
+from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.compositions import COMPOSITIONS
 from anychip.ops.oracle import CacheArrays, evaluate, filled
-from anychip.ops.oracle.arrays import NUMPY_DTYPES
 
 NAMES = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 

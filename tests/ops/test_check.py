@@ -8,11 +8,12 @@ from eager import FLOATS
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
+from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases import Case, cases
 from anychip.ops.check import check_case, compare, outcome, relative_l2, result_dtype
 from anychip.ops.limits import limit
 from anychip.ops.oracle import CacheArrays
-from anychip.ops.oracle.arrays import NUMPY_DTYPES, is_float
+from anychip.ops.oracle.arrays import is_float
 
 ALL = sorted(CATALOGUE)
 

@@ -11,11 +11,11 @@ from anychip.contract.operators import OperatorTable
 from anychip.contract.signature import ArgKind, Tier
 from anychip.contract.tensor import Buffer, IndexPair, Tensor, TensorSpec
 from anychip.contract.weights import Weight, WeightSpec
+from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.arena import plan_arena
 from anychip.ops.bind import Operands, bind
 from anychip.ops.decide import Decider
 from anychip.ops.oracle import CacheArrays
-from anychip.ops.oracle.arrays import NUMPY_DTYPES
 from anychip.ops.trace import Ops
 from anychip.ops.value import CacheRef, Storage, Value, WeightRef
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
+from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.oracle import CacheArrays, Result, evaluate
-from anychip.ops.oracle.arrays import NUMPY_DTYPES, Array, is_float
+from anychip.ops.oracle.arrays import Array, is_float
 
 _DTYPE_FOLLOWS = ("embedding", "fill")
 """Operators whose attribute `dtype` is the activation dtype."""

@@ -6,23 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.dtype import DType
+from anychip.hostops import NUMPY_DTYPES
 
 Array = npt.NDArray[Any]
-
-NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
-    DType.FLOAT32: np.dtype(np.float32),
-    DType.FLOAT16: np.dtype(np.float16),
-    DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
-    DType.INT32: np.dtype(np.int32),
-    DType.INT8: np.dtype(np.int8),
-    DType.UINT8: np.dtype(np.uint8),
-    DType.BOOL: np.dtype(np.bool_),
-}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from anychip.contract.dtype import DType
+from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.oracle.arrays import (
-    NUMPY_DTYPES,
     Array,
     Attrs,
     Inputs,
