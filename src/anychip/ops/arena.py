@@ -3,7 +3,8 @@
 The arena is a row of lanes. Values whose lives do not overlap share a lane, which is as large as
 the largest of them. Which lane a value takes depends on liveness and on the sizes behind the
 first dimension alone, so a program with fewer tokens or rows never needs more than one with more:
-what was measured for the largest step is enough for all.
+what was measured for the largest step is enough for all. (Recipes unroll differently for other
+sizes; where they are used, lanes are chosen by bytes, which is tighter and proves nothing.)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ArenaPlan:
 
 @dataclass(eq=False)
 class _Lane:
-    """width: bytes a row of its widest value. last: the last node that needs what is in it now."""
+    """width: of its widest value, bytes. last: the last node that needs what is in it now."""
 
     width: int = 0
     nbytes: int = 0
@@ -51,7 +52,8 @@ def plan_arena(program: Program) -> ArenaPlan:
     scratch: dict[int, int] = {}
     for index, node in enumerate(program.nodes):
         for name, value in node.outputs.items():
-            storage, width = value.storage, _width(value)
+            storage = value.storage
+            width = storage.nbytes if program.has_recipes else _width(value)
             lane = _dying_alias(node, name, homes, index) or _free_lane(lanes, width, index)
             lane.take(width, storage.nbytes, last.get(storage, index))
             homes[storage] = lane

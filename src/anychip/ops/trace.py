@@ -19,6 +19,7 @@ from anychip.contract.signature import (
     Layout,
     Signature,
     SignatureError,
+    Tier,
     infer_outputs,
 )
 from anychip.contract.tensor import TensorSpec
@@ -39,10 +40,15 @@ class Node:
 
 @dataclass
 class Program:
-    """Calls in order, and the values that outlive them."""
+    """Calls in order, and the values that outlive them.
+
+    has_recipes: operators below the fused rungs are composed; such recipes may unroll by size, so
+    that which calls follow each other depends on more than the network.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     results: dict[str, Value] = field(default_factory=dict)
+    has_recipes: bool = False
 
 
 class Ops:
@@ -75,6 +81,7 @@ class Ops:
         call = self._spec(signature, inputs, attrs)
         decision = self._decide(call)
         if decision.composed:
+            self.program.has_recipes |= signature.tier is not Tier.FUSED
             return COMPOSITIONS[signature.name](self, **inputs, **attrs)
         values = {n: self._fresh(s) for n, s in call.outputs.items()}
         self.program.nodes.append(Node(call, inputs, values, decision))

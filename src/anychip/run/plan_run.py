@@ -125,7 +125,8 @@ def step_limits(
     running = min(running, facts.max_rows or running)
     asked = config.chunked_prefill_size
     if asked == -1:
-        whole = min(max(plan.context_length, config.max_prefill_tokens), most)
+        whole = max(plan.context_length, config.max_prefill_tokens)
+        whole = min(whole, running * plan.context_length, most)
         return StepLimits(running, max(whole, running)), plan.context_length
     chunk = min(asked or (COMPOSED_CHUNK if composed else facts.step_tokens), most)
     return StepLimits(running, max(chunk, running)), chunk
