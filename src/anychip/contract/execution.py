@@ -18,6 +18,11 @@ class Queue(Layer, contract=True):
         raise NotImplementedError
 
     @optional
+    def create(self) -> Queue:
+        """A further queue of the same device; work of different queues has no order."""
+        raise NotImplementedError
+
+    @optional
     def record(self) -> object:
         """An event behind the work queued so far (for chips with more than one queue)."""
         raise NotImplementedError

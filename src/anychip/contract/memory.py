@@ -79,6 +79,21 @@ class Memory(Layer, contract=True):
         raise NotImplementedError
 
     @optional
+    def copy(self, target: Tensor, source: Tensor) -> None:
+        """Device to device, in call order; both contiguous and of the same number of bytes."""
+        raise NotImplementedError
+
+    @optional
+    def copy_peer(self, target: Tensor, source: Tensor, device: int) -> None:
+        """To a buffer of another device of the same chip, behind this device's queued work."""
+        raise NotImplementedError
+
+    @optional
+    def allocate_pinned(self, nbytes: int) -> memoryview:
+        """Host memory that the device copies from and to without staging; lives until close."""
+        raise NotImplementedError
+
+    @optional
     def statistics(self) -> PoolStatistics:
         """Numbers of the pool, where the chip has one."""
         raise NotImplementedError
