@@ -7,9 +7,10 @@ import pytest
 from cpu_calls import CpuCalls, normal
 
 from anychip.chips.cpu import memory as cpu_memory
-from anychip.chips.cpu.memory import SLAB, CpuMemory, HostFacts, HostStore, host_facts
+from anychip.chips.cpu.memory import SLAB, CpuMemory, HostStore
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ErrorKind
+from anychip.contract.host import HostFacts, host_facts
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.weights import HostWeight, WeightUse
 
@@ -51,7 +52,7 @@ def test_more_than_the_host_has_is_out_of_memory():
 def test_info_counts_what_others_use_and_what_is_not_touched_yet(monkeypatch):
     facts = {"resident": 1000}
     monkeypatch.setattr(cpu_memory, "host_facts", lambda: HostFacts(10_000, 6_000, "test"))
-    monkeypatch.setattr(cpu_memory, "_resident", lambda: facts["resident"])
+    monkeypatch.setattr(cpu_memory, "resident", lambda: facts["resident"])
     memory = CpuMemory(HostStore(0))
     assert (memory.info().used, memory.info().free) == (4_000, 6_000)
     memory.allocate(2_500)  # nothing touched: the host still has it, nobody else may take it

@@ -23,13 +23,14 @@ from anychip.chips.cpu.build import (
     load_kernels,
     versions,
 )
-from anychip.chips.cpu.memory import FORMAT_CODES, CpuMemory, CpuWeights, HostStore, host_facts
+from anychip.chips.cpu.memory import FORMAT_CODES, CpuMemory, CpuWeights, HostStore
 from anychip.chips.cpu.operators import CpuQueue, operator_table
 from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.host import host_facts
 from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import (
     Capabilities,

@@ -1,0 +1,1 @@
+"""Any device that torch has; torchbase does the work."""

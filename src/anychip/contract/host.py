@@ -1,0 +1,76 @@
+"""What the system says about the host's memory: for chips whose memory is the host's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def _meminfo() -> dict[str, int]:
+    """Bytes by name from /proc/meminfo."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+
+
+def _cgroups() -> Iterator[Path]:
+    """Folders of this process's memory cgroups, from its own up to the root."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root = Path("/sys/fs/cgroup") / controllers
+            own = root / path.lstrip("/")
+            yield from (p for p in (own, *own.parents) if p == root or root in p.parents)
+
+
+def _number(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the system says now, in bytes: the smallest limit, and what is left below it."""
+
+    total: int
+    available: int
+    source: str
+
+
+def host_facts() -> HostFacts:
+    """MemTotal and MemAvailable, or the tightest cgroup where that is less."""
+    memory = _meminfo()
+    total, source = memory["MemTotal"], "MemTotal of /proc/meminfo"
+    available = memory["MemAvailable"]
+    for folder in _cgroups():
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        if limit is None or used is None or limit >= memory["MemTotal"]:
+            continue
+        available = min(available, max(limit - used + _reclaimable(folder), 0))
+        if limit < total:
+            total, source = limit, f"memory limit of {folder}"
+    return HostFacts(total, available, source)
+
+
+def _reclaimable(folder: Path) -> int:
+    """Bytes of file cache that the kernel gives up first."""
+    try:
+        words = [line.split() for line in (folder / "memory.stat").read_text().splitlines()]
+    except OSError:
+        return 0
+    return next((int(w[1]) for w in words if w[0] == "inactive_file"), 0)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

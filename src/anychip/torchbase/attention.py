@@ -1,0 +1,134 @@
+"""The paged cache and attention over it, in float32.
+
+Attention reads the host half of its indices to know which tokens belong to which sequence and how
+long each is; pages and positions come from the device half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from anychip.torchbase.primitives import Attrs, Inputs, Kernel, Outputs
+from anychip.torchbase.views import CacheViews
+
+TOKENS = 128
+"""Queries of one sequence that are taken at a time: bounds the matrix of scores."""
+POSITIONS = 32768
+"""Cache positions of sequences with one query each that are gathered at a time."""
+
+
+def kv_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Store keys and values at their slots; negative slots are skipped."""
+    cache, slots = inputs["cache"], inputs["slots"].device
+    kept = slots >= 0
+    slots = slots[kept].long()
+    size = cache.k.shape[1]
+    where = (torch.div(slots, size, rounding_mode="floor"), slots % size)
+    cache.k.index_put_(where, inputs["k"][kept].to(cache.k.dtype))
+    cache.v.index_put_(where, inputs["v"][kept].to(cache.v.dtype))
+
+
+def kv_copy_pages(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Copy whole pages."""
+    sources, targets = inputs["sources"].device, inputs["targets"].device.long()
+    for half in inputs["cache"]:
+        half.index_copy_(0, targets, torch.index_select(half, 0, sources))
+
+
+class _Group(NamedTuple):
+    """Sequences with equally many queries. tokens: [sequences][queries], lengths in positions."""
+
+    rows: list[int]
+    tokens: list[list[int]]
+    lengths: list[int]
+
+
+def paged_attention(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Sequences with one query together, others one by one. A token that sees nothing gives 0."""
+    outputs["y"].zero_()
+    for group in _groups(inputs):
+        _attend(group, inputs, outputs["y"], attrs)
+
+
+def _groups(inputs: Inputs) -> Iterator[_Group]:
+    tokens: dict[int, list[int]] = {}
+    for token, row in enumerate(inputs["token_rows"].host.tolist()):
+        tokens.setdefault(row, []).append(token)
+    lengths = inputs["kv_lens"].host.tolist()
+    seeing = [row for row in sorted(tokens) if row >= 0 and lengths[row] > 0]
+    yield from _single([row for row in seeing if len(tokens[row]) == 1], tokens, lengths)
+    for row in (r for r in seeing if len(tokens[r]) > 1):
+        for first in range(0, len(tokens[row]), TOKENS):
+            yield _Group([row], [tokens[row][first : first + TOKENS]], [lengths[row]])
+
+
+def _single(rows: list[int], tokens: dict[int, list[int]], lengths: list[int]) -> Iterator[_Group]:
+    """Sequences of similar lengths together, so that little is gathered in vain."""
+    rows = sorted(rows, key=lambda row: lengths[row], reverse=True)
+    while rows:
+        count = max(POSITIONS // lengths[rows[0]], 1)
+        taken, rows = rows[:count], rows[count:]
+        yield _Group(taken, [tokens[row] for row in taken], [lengths[row] for row in taken])
+
+
+def _attend(group: _Group, inputs: Inputs, y: torch.Tensor, attrs: Attrs) -> None:
+    """B sequences of n queries over L positions, G KV heads each read by `share` query heads."""
+    device = y.device
+    lengths = torch.tensor(group.lengths, device=device)[:, None]
+    tokens = torch.tensor(group.tokens, device=device)
+    keys, values, place = _gathered(group, inputs, lengths)
+    q = inputs["q"][tokens].float()
+    batch, queries, heads, dim = q.shape
+    q = q.view(batch, queries, keys.shape[1], -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    scores = torch.matmul(q, keys.transpose(-1, -2)) * attrs["scale"]
+    if attrs["softcap"] > 0:
+        scores = torch.tanh(scores / attrs["softcap"]) * attrs["softcap"]
+    seen = _seen(inputs["positions"].device[tokens], lengths, place, attrs)[:, None, None]
+    scores = scores.unflatten(2, (-1, queries)).masked_fill(~seen, -torch.inf)
+    weights = torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
+    mixed = torch.matmul(weights.flatten(2, 3), values).unflatten(2, (-1, queries))
+    y[tokens] = mixed.permute(0, 3, 1, 2, 4).reshape(batch, queries, heads, dim).to(y.dtype)
+
+
+def _gathered(
+    group: _Group, inputs: Inputs, lengths: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Keys and values [B, G, L, D], zeros behind each length, and the positions [L]."""
+    cache: CacheViews = inputs["cache"]
+    size, longest = cache.k.shape[1], max(group.lengths)
+    rows = torch.tensor(group.rows, device=lengths.device)
+    pages = inputs["page_table"].device[rows, : -(-longest // size)]
+    first = torch.arange(pages.shape[1], device=lengths.device) * size
+    pages = torch.where(first < lengths, pages, 0)  # what lies behind a length is garbage
+    place = torch.arange(longest, device=lengths.device)
+    inside = (place < lengths)[:, None, :, None]
+    halves = [
+        torch.where(inside, half[pages].flatten(1, 2)[:, :longest].transpose(1, 2).float(), 0.0)
+        for half in cache
+    ]
+    return halves[0], halves[1], place
+
+
+def _seen(
+    positions: torch.Tensor, lengths: torch.Tensor, place: torch.Tensor, attrs: Attrs
+) -> torch.Tensor:
+    """Which positions each query sees, [B, n, L]."""
+    own = positions[..., None]
+    seen = (place < lengths)[:, None].expand(-1, positions.shape[1], -1)
+    if attrs["causal"]:
+        seen = seen & (place <= own)
+    if attrs["window"] > 0:
+        seen = seen & (place > own - attrs["window"])
+    return seen
+
+
+KERNELS: dict[str, Kernel] = {
+    "kv_write": kv_write,
+    "kv_copy_pages": kv_copy_pages,
+    "paged_attention": paged_attention,
+}
+READS_HOST = frozenset({paged_attention})
+"""Kernels that read the host half of an index."""

@@ -1,0 +1,93 @@
+"""From kernels over torch views to implementations that a chip lists in its table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anychip.contract.cache import NHD, CacheSpec
+from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipLayer, invalid
+from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
+from anychip.contract.signature import Signature
+from anychip.contract.weights import WeightSpec
+from anychip.torchbase import attention, network, primitives, sampling
+from anychip.torchbase.primitives import Kernel
+from anychip.torchbase.queue import Stream
+from anychip.torchbase.views import value_view, view_of
+
+KERNELS: dict[str, Kernel] = {
+    **primitives.KERNELS,
+    **network.KERNELS,
+    **attention.KERNELS,
+    **sampling.KERNELS,
+}
+FLOATS = tuple(d.value for d in DType if d.is_float)
+NUMBERS = (*FLOATS, "int32")
+ANY = tuple(d.value for d in DType)
+OF_ANY = frozenset({"copy", "cast", "fill", "where", "gather_rows", "scatter_rows"})
+OF_NUMBERS = frozenset(
+    {"arange", "cumsum", "add", "sub", "mul", "maximum", "minimum", "lt", "le", "eq", "neg"}
+    | {"abs", "reduce_sum", "reduce_max", "reduce_min"}
+)
+
+
+def table(
+    stream: Stream, *, ops: Collection[str] | None = None, prefix: str = "torch"
+) -> tuple[Implementation, ...]:
+    """Implementations of every operator but the fused blocks, or of `ops` alone.
+
+    ids are "<prefix>.<op>". Dense weights and caches in layout NHD only; others are declined.
+    Raises KeyError for an operator not here.
+    """
+    return tuple(
+        from_kernel(stream, name, KERNELS[name], prefix)
+        for name in (KERNELS if ops is None else ops)
+    )
+
+
+def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Implementation:
+    """A kernel over torch views as an implementation, with every dtype that the operator may have.
+
+    Narrow it with `dataclasses.replace(..., dtypes=..., when=...)`. Raises KeyError for an
+    operator that is not in the catalogue.
+    """
+    signature = CATALOGUE[op]
+
+    def prepare(call: Call) -> Launch:
+        try:
+            inputs = {name: value_view(value) for name, value in call.inputs.items()}
+            outputs = {name: view_of(tensor) for name, tensor in call.outputs.items()}
+        except ValueError as error:
+            text = f"{op}: {error}"
+            raise invalid(stream.device.chip, ChipLayer.OPERATORS, text) from error
+        attrs = call.attrs
+        return lambda: stream.launch(op, lambda: kernel(inputs, outputs, attrs))
+
+    return Implementation(
+        op=op,
+        id=f"{prefix}.{op}",
+        prepare=prepare,
+        dtypes=(_row(signature),),
+        when=_declines,
+        reads_host=kernel in attention.READS_HOST,
+    )
+
+
+def _row(signature: Signature) -> DtypeRow:
+    allowed = FLOATS
+    if signature.name in OF_ANY:
+        allowed = ANY
+    elif signature.name in OF_NUMBERS:
+        allowed = NUMBERS
+    arguments = (*signature.inputs, *signature.outputs)
+    return DtypeRow({a.dtype: allowed for a in arguments if a.dtype.isupper()})
+
+
+def _declines(call: CallSpec) -> str | None:
+    for name, spec in call.inputs.items():
+        if isinstance(spec, WeightSpec) and not spec.dense:
+            return f"'{name}' is packed as {spec.format}; only dense weights are read here"
+        if isinstance(spec, CacheSpec) and spec.group.layout != NHD:
+            return f"'{name}' has layout {spec.group.layout}; only {NHD} is read here"
+    return None

@@ -1,0 +1,72 @@
+"""Torch views of contract values. Nothing is copied."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from anychip.contract.cache import CacheView
+from anychip.contract.dtype import DType
+from anychip.contract.operators import Value
+from anychip.contract.tensor import IndexPair, Tensor
+from anychip.contract.weights import Weight
+
+TORCH_DTYPES: dict[DType, torch.dtype] = {
+    DType.FLOAT32: torch.float32,
+    DType.FLOAT16: torch.float16,
+    DType.BFLOAT16: torch.bfloat16,
+    DType.INT32: torch.int32,
+    DType.INT8: torch.int8,
+    DType.UINT8: torch.uint8,
+    DType.BOOL: torch.bool,
+}
+NO_FLOAT64 = frozenset({"mps"})
+"""Types of device that lack it."""
+
+
+class IndexView(NamedTuple):
+    """An index on both sides: int32 on the device, the same numbers in host memory."""
+
+    device: torch.Tensor
+    host: memoryview
+
+
+class CacheViews(NamedTuple):
+    """One layer's keys and values, [pages, page size, KV heads, head dim]."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+
+
+def view_of(tensor: Tensor) -> torch.Tensor:
+    """The tensor as torch sees it, over the bytes of its buffer.
+
+    Raises ValueError where the buffer was freed or the offset is not a multiple of the itemsize.
+    """
+    raw, size = tensor.buffer.handle, tensor.dtype.itemsize
+    if tensor.buffer.freed or not isinstance(raw, torch.Tensor):
+        raise ValueError("a tensor's buffer was freed or belongs to another chip")
+    if tensor.offset % size:
+        raise ValueError(f"byte {tensor.offset} is no multiple of {size} ({tensor.dtype})")
+    dtype = TORCH_DTYPES[tensor.dtype]
+    if tensor.size == 0:
+        return torch.empty(tensor.shape, dtype=dtype, device=raw.device)
+    whole = raw[: tensor.buffer.nbytes // size * size].view(dtype)
+    return torch.as_strided(whole, tensor.shape, tensor.strides, tensor.offset // size)
+
+
+def value_view(value: Value | None) -> Any:
+    """What a kernel takes for an argument: a view, IndexView, CacheViews, or None."""
+    if isinstance(value, IndexPair):
+        return IndexView(view_of(value.device), value.host)
+    if isinstance(value, CacheView):
+        return CacheViews(view_of(value.k), view_of(value.v))
+    if isinstance(value, Weight):
+        return None if value.dense is None else view_of(value.dense)
+    return None if value is None else view_of(value)
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """float64 where the device has it: sums of probabilities are taken in it."""
+    return torch.float32 if device.type in NO_FLOAT64 else torch.float64

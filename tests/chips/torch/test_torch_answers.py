@@ -1,0 +1,77 @@
+"""The torch chip serves models: transformers' tokens, up to ties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tiny_models
+from answers.equality import Oracle, assert_same, config, greedy
+from anychip.engine.offline import OfflineEngine
+
+CROSS = [  # radix cache, chunk, prompts at once, retract every, page size
+    (True, 16, 5, 3, 1),
+    (False, -1, 5, 0, 16),
+    (True, 128, 1, 0, 16),
+]
+NEW_TOKENS = 10
+TEXT = "The capital of France is Paris, and the capital of Italy is"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    return tiny_models.make_hf_folder(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle(tiny_models.make_hf_model())
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    ids = tiny_models.tiny_tokenizer().encode(" ".join(tiny_models.CORPUS) * 3).ids
+    return [ids[:1], ids[5:22], ids[9:69], ids[9:40] + ids[90:130], ids[:150]]
+
+
+@pytest.mark.parametrize("case", CROSS, ids=str)
+def test_tiny_model(tiny, oracle, prompts, case) -> None:
+    cache, chunk, batch, retract, page = case
+    asked = config(
+        tiny,
+        backend="torch",
+        dtype="float32",
+        disable_radix_cache=not cache,
+        chunked_prefill_size=chunk,
+        page_size=page,
+        force_retract_every=retract,
+    )
+    with OfflineEngine(asked) as offline:
+        starts = range(0, len(prompts), batch)
+        batches = (offline.generate(prompts[s : s + batch], greedy(NEW_TOKENS)) for s in starts)
+        found = [completion for batch in batches for completion in batch]
+        for prompt, completion in zip(prompts, found, strict=True):
+            wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
+            assert_same(offline, oracle, prompt, completion.token_ids, wanted)
+        assert offline.engine.scheduler.check() == []
+        composed = {op for op, _, kind in offline.info.operators if kind != "native"}
+        assert composed <= {"attention_block", "mlp_block"}
+
+
+def test_smollm2_gives_the_oracles_tokens(demo_model) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        demo_model.parent, gguf_file=demo_model.name, dtype=torch.float32
+    )
+    oracle = Oracle(model.eval())
+    asked = config(demo_model, backend="torch", dtype="float32", context_length=512)
+    with OfflineEngine(asked) as offline:
+        ids = offline.tokenizer.encode(TEXT)
+        prompts = [ids, ids[:5], ids[6:] + ids[:6]]
+        found = offline.generate(prompts, greedy(NEW_TOKENS))
+        for prompt, completion in zip(prompts, found, strict=True):
+            wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
+            assert_same(offline, oracle, prompt, completion.token_ids, wanted)
