@@ -5,7 +5,9 @@ device.py          a torch device and what its module tells: waits, memory numbe
 memory.py          buffers are byte tensors; views.py makes a torch view of a contract tensor
 queue.py           launches, late errors, waits
 weights.py         dense row-major weights
-implementations.py the operator table; primitives.py, network.py, attention.py, sampling.py fill it
+implementations.py the operator table
+kernel.py          what a kernel is; primitives.py, ordering.py, network.py, attention.py and
+                   sampling.py hold them
 
 No result is promised to be independent of the number of rows: torch's matrix products are not.
 """

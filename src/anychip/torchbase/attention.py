@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from anychip.torchbase.primitives import Attrs, Inputs, Kernel, Outputs
+from anychip.torchbase.kernel import Attrs, Inputs, Kernel, Outputs
 from anychip.torchbase.views import CacheViews
 
 TOKENS = 128

@@ -11,13 +11,14 @@ from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
 from anychip.contract.signature import Signature
 from anychip.contract.weights import WeightSpec
-from anychip.torchbase import attention, network, primitives, sampling
-from anychip.torchbase.primitives import Kernel
+from anychip.torchbase import attention, network, ordering, primitives, sampling
+from anychip.torchbase.kernel import Kernel
 from anychip.torchbase.queue import Stream
 from anychip.torchbase.views import value_view, view_of
 
 KERNELS: dict[str, Kernel] = {
     **primitives.KERNELS,
+    **ordering.KERNELS,
     **network.KERNELS,
     **attention.KERNELS,
     **sampling.KERNELS,

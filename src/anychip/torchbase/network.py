@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from anychip.torchbase.primitives import Attrs, Inputs, Kernel, Outputs
+from anychip.torchbase.kernel import Attrs, Inputs, Kernel, Outputs
 
 PANEL = 8192
 """Rows of a narrower weight that are made float32 at a time, for logits."""

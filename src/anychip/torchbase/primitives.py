@@ -1,19 +1,14 @@
-"""The primitives. Floats are computed in float32 and rounded when they are stored."""
+"""Primitives but those of ordering.py: computed in float32 and rounded when they are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional
 
+from anychip.torchbase.kernel import Attrs, Inputs, Kernel, Outputs, values
 from anychip.torchbase.views import widest
-
-Inputs = Mapping[str, Any]
-Outputs = Mapping[str, torch.Tensor]
-Attrs = Mapping[str, Any]
-Kernel = Callable[[Inputs, Outputs, Attrs], None]
 
 
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
@@ -51,11 +46,6 @@ REDUCE: dict[str, Callable[..., torch.Tensor]] = {
     "reduce_min": torch.amin,
     "reduce_mean": torch.mean,
 }
-
-
-def values(x: torch.Tensor) -> torch.Tensor:
-    """Floats as float32, anything else as it is."""
-    return x.float() if x.is_floating_point() else x
 
 
 def _unary(function: Callable[[torch.Tensor], torch.Tensor]) -> Kernel:
@@ -107,25 +97,6 @@ def where(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     outputs["y"].copy_(torch.where(inputs["condition"], inputs["a"], inputs["b"]))
 
 
-def first_largest(x: torch.Tensor) -> torch.Tensor:
-    """Index of the first of the largest numbers of the last dimension, int32; -1 where all are NaN.
-
-    Torch's own argmax takes a NaN, and not every device returns the first of equals.
-    """
-    number = ~torch.isnan(x)
-    numbers = torch.where(number, x, -torch.inf)
-    best = number & (numbers == numbers.amax(dim=-1, keepdim=True))
-    count = x.shape[-1]
-    place = torch.arange(count, dtype=torch.int32, device=x.device)
-    index = torch.where(best, place, count).amin(dim=-1)
-    return torch.where(index == count, -1, index)
-
-
-def argmax(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """The first of the largest; -1 where all are NaN."""
-    outputs["y"].copy_(first_largest(inputs["x"]))
-
-
 def gather_rows(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Rows by index."""
     y = outputs["y"]
@@ -150,23 +121,6 @@ def scatter_add_rows(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
 def _kept(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     kept = inputs["index"] >= 0
     return inputs["index"][kept].long(), inputs["source"][kept], inputs["target"]
-
-
-def _descending(inputs: Inputs, outputs: Outputs, count: int) -> None:
-    x = inputs["x"]
-    order = torch.sort(values(x), dim=-1, descending=True, stable=True).indices[..., :count]
-    outputs["values"].copy_(torch.gather(x, -1, order))
-    outputs["indices"].copy_(order)
-
-
-def topk(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """The k largest: torch's own topk does not promise an order among equals."""
-    _descending(inputs, outputs, attrs["k"])
-
-
-def sort(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """Descending and stable."""
-    _descending(inputs, outputs, inputs["x"].shape[-1])
 
 
 def histogram(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
@@ -194,12 +148,9 @@ KERNELS: dict[str, Kernel] = {
     **{name: _binary(function) for name, function in BINARY.items()},
     "where": where,
     **{name: _reduce(function) for name, function in REDUCE.items()},
-    "argmax": argmax,
     "gather_rows": gather_rows,
     "scatter_rows": scatter_rows,
     "scatter_add_rows": scatter_add_rows,
-    "topk": topk,
-    "sort": sort,
     "histogram": histogram,
     "matmul": matmul,
     "batched_matmul": matmul,

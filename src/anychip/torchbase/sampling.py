@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from anychip.torchbase.primitives import Attrs, Inputs, Kernel, Outputs, first_largest
+from anychip.torchbase.kernel import Attrs, Inputs, Kernel, Outputs
+from anychip.torchbase.ordering import first_largest
 from anychip.torchbase.views import widest
 
 

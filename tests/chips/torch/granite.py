@@ -5,7 +5,7 @@ from __future__ import annotations
 from anychip.contract.operators import Implementation
 from anychip.contract.registration import register_chip
 from anychip.torchbase.implementations import from_kernel
-from anychip.torchbase.primitives import Attrs, Inputs, Outputs
+from anychip.torchbase.kernel import Attrs, Inputs, Outputs
 from anychip.torchbase.queue import Stream
 from anychip.torchbase.registration import TorchChip
 

@@ -55,8 +55,10 @@ def test_tiny_model(tiny, oracle, prompts, case) -> None:
             wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
             assert_same(offline, oracle, prompt, completion.token_ids, wanted)
         assert offline.engine.scheduler.check() == []
+        memory = offline.engine.runner._chip.memory
         composed = {op for op, _, kind in offline.info.operators if kind != "native"}
         assert composed <= {"attention_block", "mlp_block"}
+    assert memory._used == 0
 
 
 def test_smollm2_gives_the_oracles_tokens(demo_model) -> None:
