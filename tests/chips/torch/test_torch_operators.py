@@ -128,3 +128,12 @@ def test_a_launch_reads_its_memory_when_it_runs(chip):
         chip.memory.copy_in(call.inputs["x"], np.full(4, number, np.float32).data)
         launch()
         assert download(chip, call.outputs["y"]).tolist() == [-number] * 4
+
+
+def test_noise_0_draws_the_first_token_that_stays_and_noise_near_1_the_last(chip):
+    rows, one = 2, np.ones(2, np.float32)
+    logits = np.array([[-np.inf, 0, 1, -np.inf]] * rows, np.float32)
+    noise = np.array([0.0, np.nextafter(np.float32(1), np.float32(0))], np.float32)
+    numbers = {"temperature": one, "top_p": one, "min_p": 0 * one, "noise": noise}
+    found = run(chip, "sample", {"logits": logits, "top_k": np.zeros(rows, np.int32), **numbers})
+    assert found["tokens"].tolist() == [1, 2]
