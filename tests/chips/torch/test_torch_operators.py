@@ -137,3 +137,12 @@ def test_noise_0_draws_the_first_token_that_stays_and_noise_near_1_the_last(chip
     numbers = {"temperature": one, "top_p": one, "min_p": 0 * one, "noise": noise}
     found = run(chip, "sample", {"logits": logits, "top_k": np.zeros(rows, np.int32), **numbers})
     assert found["tokens"].tolist() == [1, 2]
+
+
+def test_a_token_that_sees_nothing_gives_zeros(chip):
+    made = attention_inputs([9, 6, 5], [2, 1, 1])
+    made["positions"][[0, 2]] = -1  # before the first position of its sequence
+    made["token_rows"][3] = -1
+    found = attended(chip, made)
+    assert (found[[0, 2, 3]] == 0).all()
+    assert (found[1] != 0).all()
