@@ -12,6 +12,6 @@ from anychip.model.demo import demo_model_path
 
 @pytest.fixture(scope="session")
 def demo_model() -> Path:
-    """SmolLM2-135M-Instruct; ANYCHIP_TEST_DEMO names the file where it is not in the cache."""
-    named = os.environ.get("ANYCHIP_TEST_DEMO")
+    """SmolLM2-135M-Instruct; DEMO_MODEL names the file where it is not in the cache."""
+    named = os.environ.get("DEMO_MODEL")
     return Path(named) if named else demo_model_path(Path.home() / ".cache" / "anychip")

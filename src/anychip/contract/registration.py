@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -200,3 +201,15 @@ def _parse(chip: str, option: Option, text: str) -> Any:
             f"chip '{chip}': option {option.name}={text} must be {option.type.__name__}: "
             f"{option.help}"
         ) from error
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_bytes(chip: str, option: str, text: str) -> int:
+    """Bytes of "8G", "64M", "1000", "0", for options that are sizes. Raises ContractError."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if match is None:
+        hint = "say a number of bytes, or one with K, M or G behind"
+        raise ContractError(f"chip '{chip}': option {option}={text}: {hint}")
+    return int(match[1]) * _UNITS[match[2]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Mapping
 from importlib import import_module
@@ -15,7 +14,15 @@ from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
 from anychip.contract.operators import Call, CallSpec, Implementation, OperatorTable
-from anychip.contract.registration import Capabilities, Chip, Device, Option, Probe, read_options
+from anychip.contract.registration import (
+    Capabilities,
+    Chip,
+    Device,
+    Option,
+    Probe,
+    parse_bytes,
+    read_options,
+)
 from anychip.contract.tensor import Tensor
 from anychip.contract.weights import PLAIN_FORMATS
 from anychip.torchbase.build import INSTALL, TorchBuild
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from anychip.torchbase.queue import Stream
 
 MISSING = f"torch is not installed: {INSTALL}"
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 FLOATS = (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT32)
 OPTIONS = (
     Option("memory", str, "0", "limit in bytes, or with K, M or G behind (0: what is there)"),
@@ -42,7 +48,7 @@ class TorchChip(Chip, abstract=True):
     _type: str = ""
 
     def __init__(self, device: str, values: Mapping[str, Any]) -> None:
-        limit = parse_size(self.name, values["memory"])
+        limit = parse_bytes(self.name, "memory", values["memory"])
         dtype = _weight_dtype(self.name, values["weights"])
         from anychip.torchbase.device import TorchDevice
         from anychip.torchbase.implementations import table
@@ -125,15 +131,6 @@ class TorchChip(Chip, abstract=True):
 
     def close(self) -> None:
         """Nothing is held beyond what was allocated."""
-
-
-def parse_size(chip: str, text: str) -> int:
-    """Bytes of "8G", "64M", "1000", "0". Raises ContractError."""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
-    if match is None:
-        hint = "say a number of bytes, or one with K, M or G behind"
-        raise ContractError(f"chip '{chip}': option memory={text}: {hint}")
-    return int(match[1]) * UNITS[match[2]]
 
 
 def _weight_dtype(chip: str, text: str) -> DType | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import re
 from array import array
 from collections.abc import Mapping
 from math import ceil
@@ -38,13 +37,13 @@ from anychip.contract.registration import (
     Device,
     Option,
     Probe,
+    parse_bytes,
     register_chip,
 )
 from anychip.contract.tensor import Tensor
 from anychip.contract.weights import PLAIN_FORMATS
 
 LOG = logging.getLogger("anychip.chip")
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CHOICES = {"kernels": ("auto", "native", "host"), "isa": ("auto", *FEATURES)}
 BUILD_DIR = Path("~/.cache/anychip/build")
 
@@ -64,7 +63,7 @@ class CpuChip(Chip):
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         choice = _kernel_choice(values)
-        store = HostStore(parse_size(values["memory"]))
+        store = HostStore(parse_bytes(CHIP, "memory", values["memory"]))
         self.memory = CpuMemory(store)
         self.queue = CpuQueue()
         self.build = CpuBuild(choice)
@@ -173,14 +172,6 @@ def _open_kernels(wanted: str, choice: KernelChoice) -> tuple[KernelLibrary | No
             reason = error.fact.text
     LOG.warning("chip '%s' computes with numpy, many times slower than kernels: %s", CHIP, reason)
     return None, reason
-
-
-def parse_size(text: str) -> int:
-    """Bytes of "8G", "64M", "1000", "0". Raises ContractError."""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
-    if match is None:
-        raise _refused("memory", text, "say a number of bytes, or one with K, M or G behind")
-    return int(match[1]) * UNITS[match[2]]
 
 
 def usable_cores() -> int:

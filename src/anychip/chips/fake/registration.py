@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -22,12 +21,12 @@ from anychip.contract.registration import (
     Device,
     Option,
     Probe,
+    parse_bytes,
     register_chip,
 )
 from anychip.contract.tensor import Tensor
 
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @register_chip(CHIP, contract=(0, 1))
@@ -50,7 +49,9 @@ class FakeChip(Chip):
     def __init__(self, values: Mapping[str, Any]) -> None:
         counts = ("fail_allocation", "fail_launch", "hang_launch", "lose_device_at")
         faults = Faults(**{n: values[n] for n in counts}, watchdog=values["watchdog"])
-        capacity = parse_size(values["memory"])
+        capacity = parse_bytes(CHIP, "memory", values["memory"])
+        if capacity == 0:
+            raise ContractError(f"chip '{CHIP}': option memory=0: a device has some memory")
         self._store = Store(capacity, values["poison_seed"], faults.fail_allocation)
         stream = Stream(faults, self._store.verify_all)
         self.memory = FakeMemory(self._store, stream.put, stream.wait)
@@ -107,16 +108,6 @@ class FakeChip(Chip):
     def close(self) -> None:
         """Forget all memory."""
         self._store.close()
-
-
-def parse_size(text: str) -> int:
-    """Bytes of "2G", "64M", "1000". Raises ContractError."""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
-    if match is None or int(match[1]) == 0:
-        raise ContractError(
-            f"chip '{CHIP}': option memory={text}: say a number of bytes, or one with K, M or G"
-        )
-    return int(match[1]) * UNITS[match[2]]
 
 
 def _operators(text: str) -> frozenset[str]:
