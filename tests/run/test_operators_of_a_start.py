@@ -39,7 +39,8 @@ def test_start_without_one_primitive_is_refused_by_its_name(folder: Path) -> Non
     assert not any("loading" in line for line in lines)
 
 
-def test_host_operators_must_be_asked_for_and_are_listed_and_counted(folder: Path) -> None:
+def test_host_operators_are_listed_counted_and_told(folder: Path, caplog) -> None:
+    caplog.set_level("INFO", logger="anychip.engine")
     options = {"primitives_only": "true", "without": "rsqrt,sort"}
     with OfflineEngine(
         dataclasses.replace(fake(folder, **options), allow_host_ops=True)
@@ -52,6 +53,7 @@ def test_host_operators_must_be_asked_for_and_are_listed_and_counted(folder: Pat
     assert host == {"rsqrt", "sort"}
     assert traffic.calls == 8 * (2 * tiny_models.LAYERS + 1)
     assert traffic.nbytes > 0
+    assert f"host operators: {traffic.calls} calls" in caplog.text
 
 
 def test_user_may_choose_an_implementation(folder: Path) -> None:

@@ -41,9 +41,10 @@ class MissingOperator(ValueError):
         self.op, self.why = call.op, why
         shapes = ", ".join(f"{n} {d}" for n, d in call.dtypes().items())
         super().__init__(
-            f"operator '{call.op}' is missing ({shapes}): {'; '.join(why)}. {self.way_out}"
+            f"operator '{call.op}' {self.state} ({shapes}): {'; '.join(why)}. {self.way_out}"
         )
 
+    state = "is missing"
     way_out = (
         "A chip must bring every primitive; --allow-host-ops computes missing ones on the host, "
         "slowly"
@@ -53,6 +54,7 @@ class MissingOperator(ValueError):
 class ChoiceDeclines(MissingOperator):
     """The implementation that `--op` chose does not cover a call."""
 
+    state = "is not covered"
     way_out = "Leave that --op out, or change what it declines"
 
 

@@ -105,5 +105,8 @@ class Runner:
         )
 
     def close(self) -> None:
-        """Give back the device's memory, the weights included."""
+        """Give back the device's memory, the weights included; tell what the host computed."""
+        traffic = self.host_traffic
+        if traffic.calls:
+            log.info("host operators: %d calls, %d bytes moved", traffic.calls, traffic.nbytes)
         self._allocated.close()
