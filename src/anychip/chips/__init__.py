@@ -1,1 +1,1 @@
-"""TODO"""
+"""Chips, one folder each: registration, operators, memory, build. Found by entry point."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Models on disk, read and checked; and networks as functions over operators."""
