@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from anychip.model.checkpoint import open_checkpoint
 from anychip.model.formats import dequantize
 from anychip.run.check import StepChecker
 from anychip.run.coverage import coverage
+from anychip.run.plan_run import open_run
 
 PROMPT = [5, 100, 200, 7, 9, 300, 21]
 
@@ -144,3 +146,32 @@ def test_equal_answers_need_equal_tokens(folder: Path) -> None:
     wanted = oracle.answer(PROMPT, 4)
     with OfflineEngine(fake(folder)) as offline, pytest.raises(AssertionError):
         assert_same(offline, oracle, PROMPT, [*wanted[:3], (wanted[3] + 1) % 384], wanted)
+
+
+@pytest.mark.parametrize(
+    ("flags", "chunk"),
+    [
+        ({"chunked_prefill_size": 256}, 256),
+        ({"chunked_prefill_size": 256, "max_prefill_tokens": 100}, 100),
+        ({"max_prefill_tokens": 30}, 30),
+        ({"chunked_prefill_size": -1}, tiny_models.CONTEXT),
+    ],
+)
+def test_chunks_keep_to_both_flags(folder: Path, flags: dict, chunk: int) -> None:
+    opened = open_run(config(folder, backend="fake", **flags))
+    assert opened.chunk == chunk
+    assert opened.limits.step_tokens >= max(chunk, opened.limits.max_running)
+    opened.close()
+
+
+def test_tensors_that_nothing_reads_are_told(folder: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(folder, tmp_path / "more")
+    (file,) = (tmp_path / "more").glob("*.safetensors")
+    tensors = load_file(file)
+    save_file({**tensors, "model.stray.weight": tensors["model.norm.weight"]}, file)
+    lines: list[str] = []
+    engine, _ = build_engine(config(tmp_path / "more", backend="fake"), lines.append)
+    engine.close()
+    assert any("does not take: 1 (model.stray.weight" in line for line in lines)

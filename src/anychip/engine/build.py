@@ -146,6 +146,9 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
         f"computed in {plan.dtype}, KV cache in {plan.group.dtype}, "
         f"page size {plan.group.page_size}"
     )
+    unused = opened.checkpoint.unused
+    if unused:
+        report(f"  tensors that the network does not take: {len(unused)} ({unused[0]} ...)")
     converted = sorted({w.converted for w in plan.weights if w.converted})
     for dtype in converted:
         names = [w.source.name for w in plan.weights if w.converted == dtype]

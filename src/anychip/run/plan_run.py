@@ -128,5 +128,6 @@ def step_limits(
         whole = max(plan.context_length, config.max_prefill_tokens)
         whole = min(whole, running * plan.context_length, most)
         return StepLimits(running, max(whole, running)), plan.context_length
-    chunk = min(asked or (COMPOSED_CHUNK if composed else facts.step_tokens), most)
+    chunk = asked or (COMPOSED_CHUNK if composed else facts.step_tokens)
+    chunk = min(chunk, config.max_prefill_tokens, most)
     return StepLimits(running, max(chunk, running)), chunk
