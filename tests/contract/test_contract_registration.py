@@ -93,6 +93,7 @@ def test_empty_slots_of_an_opened_chip():
         "communicator",
         "capture",
         "memory.copy",
+        "memory.traffic",
         "memory.copy_peer",
         "memory.allocate_pinned",
         "memory.statistics",

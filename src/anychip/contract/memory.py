@@ -35,6 +35,15 @@ class PoolStatistics:
     fragmentation: float
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that crossed between host and device since the device was opened, whoever asked:
+    the core's copies and those that an operator makes on its own."""
+
+    bytes_in: int
+    bytes_out: int
+
+
 class Memory(Layer, contract=True):
     """One device's memory, called from the thread that drives its queue.
 
@@ -96,4 +105,9 @@ class Memory(Layer, contract=True):
     @optional
     def statistics(self) -> PoolStatistics:
         """Numbers of the pool, where the chip has one."""
+        raise NotImplementedError
+
+    @optional
+    def traffic(self) -> Traffic:
+        """What was copied so far; with it an operator that computes on the host shows itself."""
         raise NotImplementedError

@@ -101,6 +101,7 @@ class Implementation:
     workspace: Callable[[CallSpec], int] = _no_workspace
     aliases: tuple[tuple[str, str], ...] = ()
     reads_host: bool = False
+    tolerance: float = 1.0
 
     def declines(self, call: CallSpec) -> str | None:
         """None where it covers the call, otherwise the reason."""
