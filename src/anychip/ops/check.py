@@ -15,7 +15,7 @@ import numpy as np
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.ops.cases.case import Case, Control
-from anychip.ops.limits import limit as error_limit
+from anychip.ops.limits import limit
 from anychip.ops.oracle import CacheArrays, evaluate, filled
 from anychip.ops.oracle.arrays import Array, Inputs, is_float, wide
 from anychip.ops.oracle.controls import controls
@@ -63,7 +63,7 @@ class _Question:
         return self.bound if is_float(value) else 0.0
 
 
-def compare(
+def compare(  # noqa: PLR0913 - a call, its outcome, and how to judge it
     op: str,
     inputs: Inputs,
     attrs: Mapping[str, Any],
@@ -71,30 +71,33 @@ def compare(
     dtype: DType,
     *,
     control: Control | None = None,
+    bound: float | None = None,
 ) -> Verdict:
     """Judge a call. Nothing is computed on a chip.
 
     inputs: host arrays copied out before the call ran, weights dense. outputs: by name, every
     output and every input that the operator writes, copied out afterwards. dtype: what float
     results are held in; it sets the limit. control: the call's negative control, otherwise one is
-    looked for. `sample` may choose any token that rounding explains, all other integers are
-    exact. Raises KeyError where an output is missing.
+    looked for. bound: largest error of float results, from `limits` where it is None. `sample`
+    may choose any token that rounding explains, all other integers are exact. Raises KeyError
+    where an output is missing.
     """
     expected = outcome(op, inputs, attrs)
-    asked = _Question(op, inputs, attrs, expected, error_limit(op, inputs, dtype))
+    allowed = limit(op, inputs, dtype) if bound is None else bound
+    asked = _Question(op, inputs, attrs, expected, allowed)
     found = dict(outputs)
     if op == "sample":
         found["tokens"] = _settled(inputs, expected["tokens"], outputs["tokens"])
-    errors = {name: _error(value, found[name]) for name, value in expected.items()}
+    errors = {name: distance(value, found[name]) for name, value in expected.items()}
     worst = max(errors, key=lambda name: errors[name] - asked.bound_of(name))
     shown = _control_error(asked, control)
     return _verdict(asked, worst, errors[worst], shown)
 
 
-def check_case(case: Case, outputs: Outcome) -> Verdict:
+def check_case(case: Case, outputs: Outcome, bound: float | None = None) -> Verdict:
     """`compare` for a test case."""
-    dtype = result_dtype(case)
-    return compare(case.op, case.inputs, case.attrs, outputs, dtype, control=case.control)
+    given = (case.op, case.inputs, case.attrs, outputs, result_dtype(case))
+    return compare(*given, control=case.control, bound=bound)
 
 
 def result_dtype(case: Case) -> DType:
@@ -124,7 +127,8 @@ def _verdict(asked: _Question, worst: str, error: float, shown: float | None) ->
     return Verdict(ok, error, bound, shown, f"{text}, {note}")
 
 
-def _error(expected: Array | CacheArrays, found: Array | CacheArrays) -> float:
+def distance(expected: Array | CacheArrays, found: Array | CacheArrays) -> float:
+    """`relative_l2`; of a cache the larger one of keys and values. Raises TypeError."""
     if isinstance(expected, CacheArrays) and isinstance(found, CacheArrays):
         return max(relative_l2(expected.k, found.k), relative_l2(expected.v, found.v))
     if isinstance(expected, CacheArrays) or isinstance(found, CacheArrays):
@@ -175,7 +179,7 @@ def _control_error(asked: _Question, control: Control | None) -> float | None:
 
 def _distance(asked: _Question, inputs: Inputs, attrs: Mapping[str, Any]) -> float:
     other = outcome(asked.op, {**asked.inputs, **inputs}, {**asked.attrs, **attrs})
-    return max(_error(value, other[name]) for name, value in asked.expected.items())
+    return max(distance(value, other[name]) for name, value in asked.expected.items())
 
 
 def _settled(inputs: Inputs, expected: Array, found: Array) -> Array:
@@ -191,7 +195,7 @@ def _settled(inputs: Inputs, expected: Array, found: Array) -> Array:
 
 def _candidates(draw: Draw) -> Iterator[int]:
     """Tokens that a float32 computation may choose: thresholds and noise off by a rounding."""
-    slack = error_limit("sample", {"logits": draw.logits}, DType.FLOAT32)
+    slack = limit("sample", {"logits": draw.logits}, DType.FLOAT32)
     for loosened in (0.0, slack, -slack):
         for shift in (0.0, slack, -slack):
             yield choose(draw, loosened, shift)

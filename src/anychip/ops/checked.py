@@ -6,8 +6,9 @@ own inputs, so an error is found where it is made. Slow: every operand crosses t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,27 +18,40 @@ from anychip.contract.cache import CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
-from anychip.contract.operators import Call, Value
+from anychip.contract.operators import Call, Implementation, Value
 from anychip.contract.signature import Tier
 from anychip.contract.tensor import Buffer, IndexPair, Tensor
-from anychip.contract.weights import Weight
+from anychip.contract.weights import HostWeight, Weight
 from anychip.hostops.views import Array
 from anychip.ops.bind import BoundCall, BoundProgram
-from anychip.ops.check import Verdict, compare
+from anychip.ops.check import Outcome, Verdict, compare
 from anychip.ops.oracle import CacheArrays
+from anychip.ops.saved import SavedCall
 
 DenseWeight = Callable[[Weight], Array]
 """A weight's values as float [N, K], read from the checkpoint: a packed one has no plain tensor."""
 
+WeightParts = Callable[[Weight], tuple[HostWeight, ...]]
+"""What a weight was prepared from, read from the checkpoint."""
+
+Kind = tuple[str, str]
+"""Operator and implementation."""
+
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first call that differs. index: which call of the program."""
+    """A call that differs. index: which call of the program. call: all that replaying it takes."""
 
     index: int
     op: str
     implementation: str
     verdict: Verdict
+    call: SavedCall = field(repr=False)
+
+    @property
+    def kind(self) -> Kind:
+        """Operator and implementation."""
+        return self.op, self.implementation
 
     @property
     def is_fused(self) -> bool:
@@ -49,36 +63,81 @@ class Divergence:
 
 
 class CheckedRun:
-    """Runs programs on a chip whose memory is `memory`, checking every call."""
+    """Runs programs on a chip whose memory is `memory`, checking every call.
 
-    def __init__(self, memory: Memory, dense: DenseWeight) -> None:
-        self._memory, self._dense = memory, dense
+    checked: calls so far. diverged: calls that differ, by kind. inconclusive: calls whose check
+    could not have failed, by operator. first: the first divergence of each kind, in call order.
+    worst: the largest error of each kind, whether it is within its limit or not.
+    """
+
+    def __init__(
+        self, memory: Memory, dense: DenseWeight, parts: WeightParts | None = None
+    ) -> None:
+        """parts: without it a divergence keeps its weights as dense arrays."""
+        self._memory, self._dense, self._parts = memory, dense, parts
         self.checked = 0
+        self.diverged: Counter[Kind] = Counter()
+        self.inconclusive: Counter[str] = Counter()
+        self.first: dict[Kind, Divergence] = {}
+        self.worst: dict[Kind, Verdict] = {}
 
     def run(self, program: BoundProgram) -> Divergence | None:
         """Run all calls; the first divergence, or None. The program's results are as ever."""
         found: Divergence | None = None
         for index, bound in enumerate(program.calls):
-            verdict = self._check(bound)
-            if not verdict.ok and found is None:
-                found = Divergence(index, bound.call.spec.op, bound.implementation.id, verdict)
+            divergence = self._check(index, bound)
+            found = found or divergence
         return found
 
-    def _check(self, bound: BoundCall) -> Verdict:
-        call = bound.call
+    def _check(self, index: int, bound: BoundCall) -> Divergence | None:
+        """Run one call between copies of what it is given and of what it leaves."""
+        call, op = bound.call, bound.call.spec.op
         touched = _touched_pages(call, self._read)
         inputs = {name: self._host(v, touched) for name, v in call.inputs.items()}
         inputs = _renumbered(call, inputs, touched)
+        self._poison_outputs(bound)
+        bound.launch()
+        outputs: dict[str, Any] = {n: self._read(t) for n, t in call.outputs.items()}
+        for name in CATALOGUE[op].writes:
+            outputs[name] = self._host(call.inputs[name], touched)
+        with np.errstate(all="ignore"):  # garbage in the neighbour page is none of the call's
+            verdict = compare(op, inputs, call.attrs, outputs, _result_dtype(call))
+        verdict = tolerated(verdict, bound.implementation)
+        self.checked += 1
+        keep_worst(self.worst, (op, bound.implementation.id), verdict)
+        if verdict.ok:
+            self.inconclusive[op] += not verdict.conclusive
+            return None
+        saved = self._saved(bound, inputs, outputs, verdict)
+        found = Divergence(index, op, bound.implementation.id, verdict, saved)
+        self.diverged[found.kind] += 1
+        self.first.setdefault(found.kind, found)
+        return found
+
+    def _saved(
+        self, bound: BoundCall, inputs: Outcome, outputs: Outcome, verdict: Verdict
+    ) -> SavedCall:
+        given, parts = dict(inputs), {}
+        for name, value in bound.call.inputs.items():
+            if isinstance(value, Weight) and self._parts is not None:
+                parts[name] = self._parts(value)
+                del given[name]
+        return SavedCall(
+            op=bound.call.spec.op,
+            attrs=bound.call.attrs,
+            inputs=given,
+            outputs=outputs,
+            dtype=_result_dtype(bound.call),
+            implementation=bound.implementation.id,
+            verdict=verdict.text,
+            parts=parts,
+        )
+
+    def _poison_outputs(self, bound: BoundCall) -> None:
         shared = {o for o, _ in bound.implementation.aliases}
-        for name, tensor in call.outputs.items():
+        for name, tensor in bound.call.outputs.items():
             if name not in shared:  # poison there would spoil the input that it may share with
                 self._poison(tensor)
-        bound.launch()
-        self.checked += 1
-        outputs: dict[str, Any] = {n: self._read(t) for n, t in call.outputs.items()}
-        for name in CATALOGUE[call.spec.op].writes:
-            outputs[name] = self._host(call.inputs[name], touched)
-        return compare(call.spec.op, inputs, call.attrs, outputs, _result_dtype(call))
 
     def _host(self, value: Value | None, touched: list[int]) -> Any:
         if isinstance(value, CacheView):
@@ -94,16 +153,31 @@ class CheckedRun:
         return np.stack([self._read(view) for view in views])
 
     def _read(self, tensor: Tensor) -> Array:
-        """A copy of a tensor, its gaps left out."""
+        """A copy of a tensor, strides and gaps kept."""
         raw = np.zeros(tensor.extent_bytes, np.uint8)
         if raw.size:
             self._memory.copy_out(_window(tensor), raw.data)
         twin = Tensor(tensor.shape, tensor.dtype, tensor.strides, buffer=Buffer(raw, raw.nbytes))
-        return np.array(hostops.array_view(raw, twin))
+        return hostops.array_view(raw, twin)
 
     def _poison(self, tensor: Tensor) -> None:
         if tensor.size:
             self._memory.copy_in(_window(tensor), np.full(tensor.extent_bytes, 0xFF, np.uint8).data)
+
+
+def keep_worst(worst: dict[Kind, Verdict], kind: Kind, verdict: Verdict) -> None:
+    """Note a verdict where none of its kind has a larger error."""
+    if kind not in worst or verdict.relative_l2 > worst[kind].relative_l2:
+        worst[kind] = verdict
+
+
+def tolerated(verdict: Verdict, implementation: Implementation) -> Verdict:
+    """The verdict under the limit times the tolerance that an implementation declares."""
+    bound = verdict.limit * implementation.tolerance
+    if verdict.ok or verdict.relative_l2 > bound:
+        return verdict
+    text = f"{verdict.text}; within {implementation.id}'s declared tolerance of "
+    return replace(verdict, ok=True, text=f"{text}{implementation.tolerance:g} limits")
 
 
 def _window(tensor: Tensor) -> Tensor:

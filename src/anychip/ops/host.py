@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anychip import hostops
-from anychip.contract.cache import CacheView
-from anychip.contract.catalogue import CATALOGUE
-from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
-from anychip.contract.operators import Call, Implementation, ImplKind, Launch, OperatorTable, Value
-from anychip.contract.tensor import Buffer, IndexPair, Tensor
+from anychip.contract.operators import Call, Implementation, ImplKind, Launch, OperatorTable
+from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.weights import Weight
+from anychip.ops.staged import Stage
 
 
 @dataclass
@@ -24,6 +22,10 @@ class HostTraffic:
 
     calls: int = 0
     nbytes: int = 0
+
+    def moved(self, nbytes: int) -> None:
+        """Count a copy."""
+        self.nbytes += nbytes
 
 
 def host_table() -> OperatorTable:
@@ -36,73 +38,40 @@ def host_launch(
     implementation: Implementation, call: Call, memory: Memory, traffic: HostTraffic
 ) -> Launch:
     """A launch that stages every operand through host memory."""
-    stage = _Stage(memory, traffic)
-    signature = CATALOGUE[call.spec.op]
-    inputs = {name: stage.operand(value) for name, value in call.inputs.items()}
-    outputs = {name: stage.tensor(tensor) for name, tensor in call.outputs.items()}
+    stage = Stage(memory, _HostPlace(), traffic.moved)
+    inputs = stage.operands(call.inputs)
+    outputs = {name: _twin(tensor) for name, tensor in call.outputs.items()}
     inner = implementation.prepare(Call(call.spec, inputs, outputs))
-    reads = [t for v in call.inputs.values() for t in _tensors(v)]
-    writes = [t for n in signature.writes for t in _tensors(call.inputs[n])]
-    writes += call.outputs.values()
+    staged = stage.launch(call, inner, outputs)
 
     def launch() -> None:
         traffic.calls += 1
-        for tensor in reads:
-            stage.copy_out(tensor)
-        inner()
-        for tensor in writes:
-            stage.copy_in(tensor)
+        staged()
 
     return launch
 
 
-def _tensors(value: Value | None) -> tuple[Tensor, ...]:
-    """Tensors behind an operand that the host must read."""
-    if isinstance(value, CacheView):
-        return (value.k, value.v)
-    if isinstance(value, IndexPair):
-        return (value.device,)
-    if isinstance(value, Weight):
-        return () if value.dense is None else (value.dense,)
-    return () if value is None else (value,)
+class _HostPlace:
+    """Host memory: a buffer's handle is an array of bytes."""
+
+    def allocate(self, nbytes: int) -> Buffer:
+        return Buffer(np.zeros(nbytes, np.uint8), nbytes)
+
+    def weight(self, weight: Weight, stage: Stage) -> Weight:
+        dense = None if weight.dense is None else stage.tensor(weight.dense)
+        return replace(weight, dense=dense, tensors=())
+
+    def put(self, target: Tensor, read: Callable[[memoryview], None]) -> None:
+        read(target.buffer.handle.data)
+
+    def get(self, source: Tensor) -> memoryview:
+        found: memoryview = source.buffer.handle.data
+        return found
 
 
-class _Stage:
-    """Host twins of device tensors: the same strides over a copy of the bytes they span."""
-
-    def __init__(self, memory: Memory, traffic: HostTraffic) -> None:
-        self._memory, self._traffic = memory, traffic
-        self._twins: dict[int, Tensor] = {}
-
-    def operand(self, value: Value | None) -> Value | None:
-        if isinstance(value, CacheView):
-            return CacheView(value.spec, self.tensor(value.k), self.tensor(value.v))
-        if isinstance(value, IndexPair):
-            return IndexPair(value.host, self.tensor(value.device))
-        if isinstance(value, Weight):
-            dense = None if value.dense is None else self.tensor(value.dense)
-            return replace(value, dense=dense, tensors=())
-        return None if value is None else self.tensor(value)
-
-    def tensor(self, tensor: Tensor) -> Tensor:
-        if id(tensor) not in self._twins:
-            raw = np.zeros(tensor.extent_bytes, np.uint8)
-            twin = Buffer(raw, raw.nbytes)
-            self._twins[id(tensor)] = replace(tensor, buffer=twin, offset=0)
-        return self._twins[id(tensor)]
-
-    def copy_out(self, tensor: Tensor) -> None:
-        self._move(self._memory.copy_out, tensor)
-
-    def copy_in(self, tensor: Tensor) -> None:
-        self._move(self._memory.copy_in, tensor)
-
-    def _move(self, copy: Callable[[Tensor, memoryview], None], tensor: Tensor) -> None:
-        nbytes = tensor.extent_bytes
-        if nbytes:
-            window = Tensor((nbytes,), DType.UINT8, buffer=tensor.buffer, offset=tensor.offset)
-            copy(window, self._twins[id(tensor)].buffer.handle.data)
-            self._traffic.nbytes += nbytes
+def _twin(tensor: Tensor) -> Tensor:
+    buffer = _HostPlace().allocate(tensor.extent_bytes)
+    return replace(tensor, buffer=buffer, offset=0)
 
 
 def _array_of(tensor: Tensor) -> hostops.views.Array:

@@ -74,7 +74,8 @@ def slots_of(batch: dict[str, Any], page_size: int) -> Array:
     return slots
 
 
-def _attention(source: Draw, ragged: Ragged, heads: Heads) -> dict[str, Any]:
+def attention_inputs(source: Draw, ragged: Ragged, heads: Heads) -> dict[str, Any]:
+    """Queries, a cache that the batch has filled, the batch's indices."""
     batch = batch_of(source, ragged)
     cache = cache_of(source, ragged.pages, ragged.page_size, heads)
     tokens = sum(ragged.tokens)
@@ -106,7 +107,7 @@ def paged_attention(op: str) -> list[Case]:
         ("mixture", Ragged((1, 7, 0, 16), (31, 7, 3, 64), 8, 1), Heads(6, 2, 20)),
         ("page borders", Ragged((4, 4, 4), (15, 16, 17), 16), Heads(2, 2, 8)),
     ):
-        inputs = _attention(source, ragged, heads)
+        inputs = attention_inputs(source, ragged, heads)
         flipped = CacheArrays(inputs["cache"].k, -inputs["cache"].v)
         control = Control("values negated", {"cache": flipped}) if len(inputs["q"]) else None
         cases.append(Case(op, name, inputs, {"scale": heads.dim**-0.5}, control))
@@ -115,7 +116,7 @@ def paged_attention(op: str) -> list[Case]:
 
 def _attributes(op: str, source: Draw) -> list[Case]:
     ragged, heads = Ragged((9, 1), (30, 21), 4, 1), Heads(4, 2, 16)
-    inputs = _attention(source, ragged, heads)
+    inputs = attention_inputs(source, ragged, heads)
     base = {"scale": 0.25}
     blind = {**inputs, "kv_lens": np.array([30, 0], dtype=np.int32)}
     flipped = CacheArrays(inputs["cache"].k, -inputs["cache"].v)

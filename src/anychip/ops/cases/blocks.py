@@ -9,9 +9,11 @@ from anychip.ops.cases.attention import Heads, Ragged, batch_of, cache_of, slots
 from anychip.ops.cases.case import Case
 from anychip.ops.cases.draw import Draw, changed, draw, scaled, without
 from anychip.ops.cases.network import table_of_rotations
+from anychip.ops.oracle.arrays import Array
 
 
-def _start(source: Draw, tokens: int, width: int) -> dict[str, Any]:
+def block_start(source: Draw, tokens: int, width: int) -> dict[str, Any]:
+    """What both blocks begin with."""
     return {
         "x": source.normal(tokens, width),
         "residual": source.normal(tokens, width),
@@ -19,20 +21,24 @@ def _start(source: Draw, tokens: int, width: int) -> dict[str, Any]:
     }
 
 
-def _linear(source: Draw, rows: int, columns: int) -> Any:
+def linear_weight(source: Draw, rows: int, columns: int) -> Array:
+    """[rows, columns], scaled so that a product keeps its activations' size."""
     return source.normal(rows, columns, scale=columns**-0.5)
 
 
-def _attention_inputs(source: Draw, ragged: Ragged, heads: Heads, width: int) -> dict[str, Any]:
+def attention_block_inputs(
+    source: Draw, ragged: Ragged, heads: Heads, width: int
+) -> dict[str, Any]:
+    """Everything that attention_block takes; positions of at least 64."""
     rows, inner = (heads.query + 2 * heads.kv) * heads.dim, heads.query * heads.dim
     batch = batch_of(source, ragged)
     return {
-        **_start(source, sum(ragged.tokens), width),
-        "qkv": _linear(source, rows, width),
+        **block_start(source, sum(ragged.tokens), width),
+        "qkv": linear_weight(source, rows, width),
         "qkv_bias": source.normal(rows, scale=0.5),
-        "output": _linear(source, width, inner),
+        "output": linear_weight(source, width, inner),
         "output_bias": source.normal(width, scale=0.5),
-        "cos_sin": table_of_rotations(64, heads.dim),
+        "cos_sin": table_of_rotations(max(64, *ragged.lengths), heads.dim),
         "cache": cache_of(source, ragged.pages, ragged.page_size, heads),
         "slots": slots_of(batch, ragged.page_size),
         **batch,
@@ -43,7 +49,7 @@ def attention_block(op: str) -> list[Case]:
     """Prefill, decode, a mixture; with and without residual and biases; every attribute."""
     source = draw(op)
     heads, mixture = Heads(4, 2, 16), Ragged((1, 6), (13, 20), 8, 1)
-    inputs = _attention_inputs(source, mixture, heads, 48)
+    inputs = attention_block_inputs(source, mixture, heads, 48)
     base = {"heads": 4, "eps": 1e-5, "rotary_dim": 16, "scale": 0.25}
     plain = {**inputs, "residual": None, "qkv_bias": None, "output_bias": None}
     tiny = {**inputs, "x": inputs["x"] * 1e-3, "residual": None}
@@ -66,10 +72,20 @@ def attention_block(op: str) -> list[Case]:
         ("decode", Ragged((1, 1), (9, 16), 8)),
         ("prefill", Ragged((17,), (17,), 1)),
     ):
-        other = _attention_inputs(source, ragged, heads, 48)
+        other = attention_block_inputs(source, ragged, heads, 48)
         cases.append(Case(op, name, other, base, scaled(other, "qkv")))
-    empty = _attention_inputs(source, Ragged((0,), (5,), 4), heads, 48)
+    empty = attention_block_inputs(source, Ragged((0,), (5,), 4), heads, 48)
     return [*cases, Case(op, "no tokens", empty, base)]
+
+
+def mlp_inputs(source: Draw, tokens: int, width: int, inner: int) -> dict[str, Any]:
+    """Everything that mlp_block takes, without biases."""
+    return block_start(source, tokens, width) | {
+        "gate_up": linear_weight(source, 2 * inner, width),
+        "gate_up_bias": None,
+        "down": linear_weight(source, width, inner),
+        "down_bias": None,
+    }
 
 
 def mlp_block(op: str) -> list[Case]:
@@ -77,12 +93,7 @@ def mlp_block(op: str) -> list[Case]:
     source = draw(op)
     cases = []
     for tokens, width, inner in ((0, 8, 8), (1, 33, 17), (7, 64, 96)):
-        inputs = _start(source, tokens, width) | {
-            "gate_up": _linear(source, 2 * inner, width),
-            "gate_up_bias": None,
-            "down": _linear(source, width, inner),
-            "down_bias": None,
-        }
+        inputs = mlp_inputs(source, tokens, width, inner)
         control = without("residual") if tokens else None
         cases.append(Case(op, f"{tokens}x{width}x{inner}", inputs, {"eps": 1e-5}, control))
     biased = {**inputs, "gate_up_bias": source.normal(192), "down_bias": source.normal(64)}

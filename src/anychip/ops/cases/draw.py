@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,7 @@ def apart(array: Array, gap: int = 3) -> Array:
     return np.lib.stride_tricks.as_strided(base, array.shape, strides)
 
 
-def scaled(inputs: dict[str, Any], name: str) -> Control:
+def scaled(inputs: Mapping[str, Any], name: str) -> Control:
     """A control: one input half again as large."""
     grown = (inputs[name] * 1.5).astype(inputs[name].dtype)
     return Control(f"{name} half again as large", {name: grown})

@@ -50,7 +50,8 @@ def embedding(op: str) -> list[Case]:
     return cases
 
 
-def _norm_inputs(source: Draw, rows: int, width: int, names: tuple[str, ...]) -> dict[str, Any]:
+def norm_inputs(source: Draw, rows: int, width: int, names: tuple[str, ...]) -> dict[str, Any]:
+    """Activations `names` [rows, width] and the weight of a norm."""
     given: dict[str, Any] = {name: source.normal(rows, width) for name in names}
     return {**given, "weight": source.normal(width, mean=1, scale=0.3)}
 
@@ -60,7 +61,7 @@ def rms_norm(op: str) -> list[Case]:
     source = draw(op)
     cases = []
     for rows, width in ROWS_AND_WIDTHS:
-        inputs = _norm_inputs(source, rows, width, ("x",))
+        inputs = norm_inputs(source, rows, width, ("x",))
         cases.append(
             Case(
                 op,
@@ -84,7 +85,7 @@ def add_rms_norm(op: str) -> list[Case]:
     source = draw(op)
     cases = []
     for rows, width in ROWS_AND_WIDTHS:
-        inputs = _norm_inputs(source, rows, width, ("x", "residual"))
+        inputs = norm_inputs(source, rows, width, ("x", "residual"))
         cases.append(
             Case(
                 op,
@@ -99,7 +100,10 @@ def add_rms_norm(op: str) -> list[Case]:
     return cases
 
 
-def _rotary(source: Draw, sizes: tuple[int, int, int, int], rotary_dim: int) -> dict[str, Any]:
+def rotary_inputs(
+    source: Draw, sizes: tuple[int, int, int, int], rotary_dim: int
+) -> dict[str, Any]:
+    """Queries, keys, positions. sizes: tokens, query heads, KV heads, head dim."""
     tokens, heads, kv_heads, dim = sizes
     return {
         "q": source.normal(tokens, heads, dim),
@@ -121,7 +125,7 @@ def rotary_embedding(op: str) -> list[Case]:
         ((7, 4, 2, 80), 32, True),
         ((7, 4, 1, 20), 8, False),
     ):
-        inputs = _rotary(source, sizes, rotary_dim)
+        inputs = rotary_inputs(source, sizes, rotary_dim)
         attrs = {"rotary_dim": rotary_dim, "neox": neox}
         control = changed("neox", not neox) if rotary_dim > 2 else scaled(inputs, "cos_sin")
         cases.append(
@@ -133,7 +137,7 @@ def rotary_embedding(op: str) -> list[Case]:
                 control if sizes[0] else None,
             )
         )
-    inputs = _rotary(source, (5, 4, 2, 16), 16)
+    inputs = rotary_inputs(source, (5, 4, 2, 16), 16)
     inputs |= {"q": apart(inputs["q"], 64), "k": apart(inputs["k"], 96)}
     cases.append(
         Case(op, "rows apart", inputs, {"rotary_dim": 16, "neox": True}, changed("rotary_dim", 8))

@@ -17,7 +17,7 @@ SHAPES = ((0, 5), (1,), (3, 33), (2, 3, 65), (1, 128))
 INTEGER_OPS = ("add", "sub", "mul", "maximum", "minimum")
 
 
-def _values(op: str, source: Draw, *shape: int) -> Array:
+def values_for(op: str, source: Draw, *shape: int) -> Array:
     """Away from zero, so that a changed input always shows."""
     if op in POSITIVE:
         return source.uniform(*shape, low=0.2, high=3)
@@ -45,7 +45,7 @@ def _one(op: str, name: str, inputs: dict[str, Any], **attrs: Any) -> Case:
 def unary(op: str) -> list[Case]:
     """Shapes and views."""
     source = draw(op)
-    views = _views(lambda *shape: _values(op, source, *shape))
+    views = _views(lambda *shape: values_for(op, source, *shape))
     if op == "round":
         views["halves go to even"] = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5], np.float32)
     if op in ("sigmoid", "tanh", "silu", "gelu_tanh"):
@@ -61,11 +61,11 @@ def unary(op: str) -> list[Case]:
 def binary(op: str) -> list[Case]:
     """The same views, broadcasting both ways, int32 where it is used."""
     source = draw(op)
-    views = _views(lambda *shape: _values(op, source, *shape))
-    pairs = {name: (x, _values(op, source, *x.shape)) for name, x in views.items()}
-    pairs["row by column"] = (_values(op, source, 5, 1), _values(op, source, 1, 65))
-    pairs["by one number"] = (_values(op, source, 4, 7), _values(op, source, 1))
-    pairs["one number by"] = (_values(op, source, 1), _values(op, source, 2, 4, 7))
+    views = _views(lambda *shape: values_for(op, source, *shape))
+    pairs = {name: (x, values_for(op, source, *x.shape)) for name, x in views.items()}
+    pairs["row by column"] = (values_for(op, source, 5, 1), values_for(op, source, 1, 65))
+    pairs["by one number"] = (values_for(op, source, 4, 7), values_for(op, source, 1))
+    pairs["one number by"] = (values_for(op, source, 1), values_for(op, source, 2, 4, 7))
     if op in INTEGER_OPS:
         pairs["int32"] = (
             source.integers(3, 33, low=-9, high=9),

@@ -55,7 +55,8 @@ def greedy(op: str) -> list[Case]:
     return cases
 
 
-def _sample(source: Draw, rows: int, size: int, spread: float = 2.0) -> dict[str, Any]:
+def sample_inputs(source: Draw, rows: int, size: int, spread: float = 2.0) -> dict[str, Any]:
+    """Logits [rows, size] and parameters that leave every token in."""
     return {
         "logits": source.normal(rows, size, scale=spread),
         "temperature": np.full(rows, 0.8, np.float32),
@@ -73,7 +74,7 @@ def _full(inputs: dict[str, Any], name: str, value: float) -> dict[str, Any]:
 def sample(op: str) -> list[Case]:
     """Each parameter alone and all together; the ends of the noise; ties; temperature 0; NaN."""
     source = draw(op)
-    wide = _sample(source, 64, 65)
+    wide = sample_inputs(source, 64, 65)
     return [
         *_temperatures(op, wide),
         *_thresholds(op, wide, source),
@@ -125,19 +126,19 @@ def _noises(op: str, wide: dict[str, Any]) -> list[Case]:
 
 
 def _sizes(op: str, source: Draw) -> list[Case]:
-    large = _sample(source, 3, 5000, 4.0)
+    large = sample_inputs(source, 3, 5000, 4.0)
     return [
         _case(op, "5000 tokens", large, noise=1 - large["noise"]),
-        Case(op, "one token", _sample(source, 2, 1)),
-        Case(op, "no rows", _sample(source, 0, 5)),
+        Case(op, "one token", sample_inputs(source, 2, 1)),
+        Case(op, "no rows", sample_inputs(source, 0, 5)),
     ]
 
 
 def _nothing_to_choose(op: str, source: Draw) -> list[Case]:
     """NaN among numbers, and rows whose probabilities are not numbers: NaN, -inf, one +inf."""
-    spotted = _sample(source, 32, 65)
+    spotted = sample_inputs(source, 32, 65)
     spotted["logits"][:, ::3] = np.nan
-    alone = _sample(source, 6, 65)
+    alone = sample_inputs(source, 6, 65)
     alone["temperature"][:2] = 0
     alone["logits"][[0, 2]] = np.nan
     alone["logits"][3], alone["logits"][4, 7] = -np.inf, np.inf

@@ -48,13 +48,12 @@ def _weights(scores: Array, seen: Array) -> Array:
 
 def _attend(q: Array, kv: tuple[Array, Array], seen: Array, attrs: Attrs) -> Array:
     """q [n, H, D] over keys and values [length, G, D] each -> [n, H, D]."""
-    keys, values = kv
-    group = q.shape[1] // keys.shape[1]
-    keys, values = keys.repeat(group, axis=1), values.repeat(group, axis=1)
-    scores = np.einsum("nhd,lhd->nhl", q, keys) * attrs["scale"]
+    group = q.shape[1] // kv[0].shape[1]
+    keys, values = (half.repeat(group, axis=1).swapaxes(0, 1) for half in kv)  # [H, length, D]
+    scores = q.swapaxes(0, 1) @ keys.swapaxes(1, 2) * attrs["scale"]
     if attrs["softcap"] > 0:
         scores = attrs["softcap"] * np.tanh(scores / attrs["softcap"])
-    y: Array = np.einsum("nhl,lhd->nhd", _weights(scores, seen[:, None, :]), values)
+    y: Array = (_weights(scores, seen) @ values).swapaxes(0, 1)
     return y
 
 
