@@ -26,7 +26,10 @@ log = logging.getLogger("anychip.engine")
 
 
 class Runner:
-    """One model on one chip; owns the weights from here on. The engine's thread alone calls it."""
+    """One model on one chip; owns the weights from here on. The engine's thread alone calls it.
+
+    checker: where it is set, every step is checked.
+    """
 
     def __init__(
         self,
@@ -64,16 +67,16 @@ class Runner:
         self._tables.apply(plan.changes)
         sizes = sizes_of(plan, self._plan.group.page_size, self._plan.most_pages)
         self._staging.fill(plan, sizes)
-        program = self._compute(sizes)
+        program = self._compute(sizes, plan.step)
         self.last = program
         drawn = iter(self._read_tokens(program, sizes))
         return StepResult(
             tokens=tuple(next(drawn) if row.sample else NOT_SAMPLED for row in plan.rows)
         )
 
-    def _compute(self, sizes: Sizes) -> StepProgram:
+    def _compute(self, sizes: Sizes, step: int) -> StepProgram:
         if self.checker is not None:
-            return self.checker.step(sizes, self._operands(sizes))
+            return self.checker.step(sizes, self._operands(sizes), step)
         program = self._programs.get(sizes)
         program.run()
         return program
@@ -105,8 +108,11 @@ class Runner:
         )
 
     def close(self) -> None:
-        """Give back the device's memory, the weights included; tell what the host computed."""
+        """Give back the device's memory, the weights included; tell what was counted."""
         traffic = self.host_traffic
         if traffic.calls:
             log.info("host operators: %d calls, %d bytes moved", traffic.calls, traffic.nbytes)
+        if self.checker is not None:
+            log.log(self.checker.counts.level, "%s", self.checker.counts)
+            self._allocated.callback(self.checker.close)
         self._allocated.close()

@@ -1,0 +1,191 @@
+"""What `anychip doctor` sees of a chip: small looks in order, each gives findings. Facts alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from anychip.config import ServeConfig
+from anychip.contract.build import Build, Compatibility, Finding, Verdict
+from anychip.contract.discovery import load_chip, open_chip
+from anychip.contract.dtype import DType
+from anychip.contract.layer import empty_slots
+from anychip.contract.memory import MemoryInfo
+from anychip.contract.registration import Chip, chip_slots
+from anychip.contract.tensor import Tensor
+from anychip.contract.version import CONTRACT
+from anychip.run.plan_run import chip_options
+
+DEVICE_TIMEOUT_S = 60.0
+"""For `check_device`, which runs in a process of its own and may compile first."""
+
+COPIED_BYTES = 2**20
+LITTLE = 0.1
+"""Share of the memory: less than this free is told."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look. step: what to do where it fails. gate: where it is bad, no later one is taken."""
+
+    name: str
+    take: Callable[[], Iterable[Finding]]
+    step: str
+    gate: bool = False
+
+
+def examine(looks: Iterable[Look], stopped: str = "") -> Generator[Finding, None, str]:
+    """The findings of all looks, as they are made; whatever a chip raises becomes one.
+
+    stopped: why nothing can be looked at, or empty. Returns the same for looks that come later.
+    """
+    for look in looks:
+        if stopped:
+            yield Finding(look.name, Verdict.UNKNOWN, f"not looked at: {stopped}")
+            continue
+        found = _taken(look)
+        yield from found
+        if look.gate and any(f.verdict is Verdict.BAD for f in found):
+            stopped = f"'{look.name}' is not sound"
+    return stopped
+
+
+def _taken(look: Look) -> tuple[Finding, ...]:
+    try:
+        return tuple(look.take())
+    except Exception as error:  # noqa: BLE001 - a chip's code may raise anything; it is told
+        return (Finding(look.name, Verdict.BAD, told(error), look.step),)
+
+
+def told(error: Exception) -> str:
+    """An error of ours as it is, another with its class."""
+    ours = type(error).__module__.startswith("anychip.")
+    return str(error) if ours else f"{type(error).__name__}: {error}"
+
+
+class ChipLooks:
+    """The looks at one chip. Close it: it holds the opened device."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self._opened: Chip | None = None
+
+    def all(self) -> tuple[Look, ...]:
+        """In order; each needs those before it that are gates."""
+        options = "see `anychip chips -v` for devices and options"
+        return (
+            Look("contract", self._contract, "see `anychip chips`", gate=True),
+            Look("probe", self._probe, "mend what the probe names", gate=True),
+            Look("device", self._device, "run it again; then look at the driver", gate=True),
+            Look("open", self._open, options, gate=True),
+            Look("build", self._build, "mend the build layer of the chip"),
+            Look("versions", self._versions, "mend the build layer of the chip"),
+            Look("copies", self._copies, "anychip conform --level memory", gate=True),
+            Look("memory", self._memory, "anychip conform --level memory"),
+        )
+
+    def close(self) -> None:
+        """Close the device."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    @property
+    def _chip(self) -> Chip:
+        assert self._opened is not None  # "open" is a gate
+        return self._opened
+
+    def _contract(self) -> Iterator[Finding]:
+        cls = load_chip(self._config.backend)
+        text = f"{cls.name} ({cls.vendor}) is written for contract {_dotted(cls.contract)}"
+        yield Finding("contract", Verdict.GOOD, f"{text}, this core has {_dotted(CONTRACT)}")
+
+    def _probe(self) -> Iterator[Finding]:
+        index, probe = self._config.device_index, load_chip(self._config.backend).probe()
+        if not probe.devices:
+            yield Finding("probe", Verdict.BAD, f"no device: {probe.reason}", "mend that first")
+            return
+        there = ", ".join(f"{d.index}: {d.name}" for d in probe.devices)
+        if index in {d.index for d in probe.devices}:
+            yield Finding("probe", Verdict.GOOD, there)
+        else:
+            step = "choose one of them with --device-index"
+            yield Finding("probe", Verdict.BAD, f"no device {index}; there is {there}", step)
+
+    def _device(self) -> Iterator[Finding]:
+        cls = load_chip(self._config.backend)
+        yield cls.check_device(self._config.device_index, DEVICE_TIMEOUT_S)
+
+    def _open(self) -> Iterator[Finding]:
+        config = self._config
+        self._opened = open_chip(config.backend, config.device_index, chip_options(config))
+        facts = self._chip.capabilities()
+        dtypes = ", ".join(d.value for d in facts.activation_dtypes)
+        text = f"computes in {dtypes}; takes weights in {', '.join(facts.weight_formats)}"
+        yield Finding("open", Verdict.GOOD, text)
+        if empty := chip_slots(self._chip):
+            yield Finding("optional parts", Verdict.GOOD, f"left out: {', '.join(empty)}")
+
+    def _build(self) -> Iterator[Finding]:
+        yield from self._chip.build.check()
+
+    def _versions(self) -> Iterator[Finding]:
+        build = self._chip.build
+        text = ", ".join(f"{name} {version}" for name, version in build.versions().items())
+        yield Finding("versions", Verdict.GOOD, text or "the chip tells none")
+        yield from _matrix(build)
+
+    def _copies(self) -> Iterator[Finding]:
+        memory, sent = self._chip.memory, os.urandom(COPIED_BYTES)
+        back = bytearray(COPIED_BYTES)
+        buffer = memory.allocate(COPIED_BYTES)
+        try:
+            tensor = Tensor((COPIED_BYTES,), DType.UINT8, buffer=buffer)
+            memory.copy_in(tensor, memoryview(sent))
+            memory.copy_out(tensor, memoryview(back))
+        finally:
+            memory.free(buffer)
+        wrong = sum(a != b for a, b in zip(sent, back, strict=True))
+        if wrong:
+            text = f"{wrong} of {COPIED_BYTES} bytes came back changed"
+            yield Finding("copies", Verdict.BAD, text, "anychip conform --level memory")
+        else:
+            yield Finding("copies", Verdict.GOOD, f"{COPIED_BYTES} bytes went in and came back")
+
+    def _memory(self) -> Iterator[Finding]:
+        yield _memory_finding(self._chip.memory.info())
+
+
+def _matrix(build: Build) -> Iterator[Finding]:
+    """What the chip's own matrix says of the versions that are here."""
+    if "matrix" in empty_slots(type(build)):
+        return
+    here = build.versions()
+    rows = [row for row in build.matrix() if _fits(row, here)]
+    for row in rows:
+        step = "" if row.verdict is Verdict.GOOD else "install versions that go together"
+        yield Finding("version matrix", row.verdict, f"recorded in {row.source}", step)
+    if not rows:
+        text = "these versions are in no row of the chip's matrix"
+        yield Finding("version matrix", Verdict.UNKNOWN, text, "anychip conform tells more")
+
+
+def _fits(row: Compatibility, here: Mapping[str, str]) -> bool:
+    return all(here.get(name) == version for name, version in row.versions.items())
+
+
+def _memory_finding(info: MemoryInfo) -> Finding:
+    sizes = {"total": info.total, "used": info.used, "free": info.free, "largest": info.largest}
+    text = ", ".join(f"{name} {size / 2**20:,.0f} MiB" for name, size in sizes.items())
+    text += f" ({info.source})"
+    if not 0 <= info.largest <= info.free <= info.total or info.used < 0:
+        step = "mend the chip's memory.info: largest <= free <= total"
+        return Finding("memory", Verdict.BAD, text, step)
+    if info.free < LITTLE * info.total:
+        return Finding("memory", Verdict.UNKNOWN, text, "little is free: end what uses it")
+    return Finding("memory", Verdict.GOOD, text)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
