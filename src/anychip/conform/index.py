@@ -7,7 +7,7 @@ from anychip.conform.proof import Level
 CHECKS: dict[str, tuple[Level, str]] = {
     "P1": (Level.REGISTRATION, "the class keeps the contract: version, required parts, options"),
     "P2": (Level.REGISTRATION, "capabilities are complete, known words, and the same twice"),
-    "D1": (Level.REGISTRATION, "the probe finds devices, told apart; each opens, no other does"),
+    "D1": (Level.REGISTRATION, "the probe finds devices, told apart, and the chosen one opens"),
     "D2": (Level.REGISTRATION, "check_device computes in a child and keeps its time"),
     "D3": (Level.REGISTRATION, "every vendor code maps to a layer, a kind and a text"),
     "B1": (Level.BUILD, "every library that the chip needs loads, whole and once"),

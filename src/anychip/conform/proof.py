@@ -89,10 +89,18 @@ class Check:
 
 
 def prove(check: Check, subject: Subject) -> Proof:
-    """Run one check. Whatever it raises is a failure that is told; after a fatal error the device
-    is opened anew for the next check."""
+    """Run one check. Whatever it raises is a failure that is told; the device is then opened anew
+    for the next check."""
     try:
         return check.run(subject)
     except Exception as error:  # noqa: BLE001 - a chip's code may raise anything; it is told
+        return failed(f"{type(error).__name__}: {error}{_reopened(subject)}")
+
+
+def _reopened(subject: Subject) -> str:
+    """Nothing, or what went wrong when a broken device was closed."""
+    try:
         subject.reopen()
-        return failed(f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - as above
+        return f"; then, when the device was closed, {type(error).__name__}: {error}"
+    return ""

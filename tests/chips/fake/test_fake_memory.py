@@ -8,6 +8,7 @@ import strict_calls
 
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ContractError, ErrorKind
+from anychip.contract.memory import Traffic
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.weights import HostWeight, WeightUse
 
@@ -133,6 +134,16 @@ def test_info_and_telemetry_tell_the_same_truth(chip):
     assert info.total == 1 << 20 and info.used == 1024
     assert info.free == info.largest == info.total - info.used
     assert info.source
+
+
+def test_traffic_counts_copies_and_nothing_else(chip):
+    tensor, host = vector(chip), np.zeros(4, np.float32)
+    chip.memory.copy_in(tensor, host.data)
+    chip.memory.fill(tensor, 7)
+    chip.memory.copy_out(tensor.view((3,)), host[:3].data)
+    with refused():
+        chip.memory.copy_in(tensor, host[:3].data)
+    assert chip.memory.traffic() == Traffic(bytes_in=16, bytes_out=12)
 
 
 def test_fill(chip):

@@ -135,14 +135,14 @@ class CpuMemory(Memory):
 
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
-        data = np.frombuffer(source, np.uint8)
+        data = _host_bytes(source)
         _bytes_of(target, data.nbytes)[:] = data
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """A plain copy: every launch before it has run."""
         if target.readonly:
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
-        data = np.frombuffer(target, np.uint8)
+        data = _host_bytes(target)
         data[:] = _bytes_of(source, data.nbytes)
 
     def info(self) -> MemoryInfo:
@@ -151,6 +151,8 @@ class CpuMemory(Memory):
 
     def fill(self, target: Tensor, byte: int) -> None:
         """Set every byte."""
+        if not 0 <= byte <= 255:
+            raise invalid(CHIP, ChipLayer.MEMORY, f"fill: byte {byte} must lie in 0 .. 255")
         _bytes_of(target, target.nbytes).fill(byte)
 
 
@@ -160,6 +162,13 @@ def raw_bytes(tensor: Tensor) -> Bytes:
         text = "a tensor's buffer was freed or belongs to another chip"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
     return tensor.buffer.handle.raw
+
+
+def _host_bytes(host: memoryview) -> Bytes:
+    """Host memory as bytes. Raises ChipError where it has gaps."""
+    if not host.c_contiguous:
+        raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
+    return np.frombuffer(host, np.uint8)
 
 
 def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.errors import ChipLayer, ErrorFact, ErrorKind, invalid, out_of_memory
-from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.memory import Memory, MemoryInfo, Traffic
 from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.hostops import array_view
@@ -180,6 +180,7 @@ class FakeMemory(Memory):
 
     def __init__(self, store: Store, put: Put, wait: Callable[[float | None], None]) -> None:
         self._store, self._put, self._wait = store, put, wait
+        self._bytes_in = self._bytes_out = 0
 
     def allocate(self, nbytes: int) -> Buffer:
         """Poisoned memory."""
@@ -194,6 +195,7 @@ class FakeMemory(Memory):
         """The source is read now, the target written in queue order."""
         data = self._bytes(target, source, "copy_in")
         content = np.frombuffer(source.tobytes(), np.uint8)
+        self._bytes_in += content.size
         self._put("copy_in", lambda: np.copyto(data, content))
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
@@ -202,6 +204,7 @@ class FakeMemory(Memory):
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out: the target is read-only")
         data = self._bytes(source, target, "copy_out")
         self._wait(None)
+        self._bytes_out += data.size
         if data.size:
             target.cast("B")[:] = data.data
 
@@ -217,6 +220,10 @@ class FakeMemory(Memory):
             raise invalid(CHIP, ChipLayer.MEMORY, f"fill: byte {byte} must lie in 0 .. 255")
         data = self._bytes(target, None, "fill")
         self._put("fill", lambda: data.fill(byte))
+
+    def traffic(self) -> Traffic:
+        """Both copies; nothing else leads from the host to the device or back."""
+        return Traffic(self._bytes_in, self._bytes_out)
 
     def _bytes(self, tensor: Tensor, host: memoryview | None, what: str) -> np.ndarray:
         """The bytes of a contiguous tensor, once both sides are known to fit."""

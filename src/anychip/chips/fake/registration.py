@@ -29,7 +29,7 @@ from anychip.contract.tensor import Tensor
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 
 
-@register_chip(CHIP, contract=(0, 1))
+@register_chip(CHIP, contract=(0, 2))
 class FakeChip(Chip):
     """A strict device in software."""
 

@@ -1,0 +1,58 @@
+"""Random weights as a checkpoint holds them, for every format of the contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from anychip.contract.dtype import DType
+from anychip.contract.tensor import Shape
+from anychip.contract.weights import BLOCK_FORMATS, HostWeight
+from anychip.hostops import NUMPY_DTYPES
+from anychip.model.formats import dequantize
+from anychip.ops.cases.draw import draw
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Parts of one weight, stacked along N. raw: their bytes, which may be overwritten."""
+
+    parts: tuple[HostWeight, ...]
+    raw: tuple[Bytes, ...]
+
+    @property
+    def dense(self) -> Floats:
+        """All rows in float32, from the bytes as they are now."""
+        return np.concatenate([dequantize(part) for part in self.parts])
+
+
+def random_parts(format: str, rows: tuple[int, ...], columns: int, seed: str) -> Parts:
+    """One part for each number of rows, of values around columns**-0.5."""
+    raw = tuple(
+        _bytes(format, (count, columns), f"{seed} {number}") for number, count in enumerate(rows)
+    )
+    shapes = ((count, columns) for count in rows)
+    parts = (HostWeight(format, s, r.data) for s, r in zip(shapes, raw, strict=True))
+    return Parts(tuple(parts), raw)
+
+
+def _bytes(format: str, shape: Shape, seed: str) -> Bytes:
+    source, spread = draw(f"{format} {seed}"), shape[1] ** -0.5
+    if format not in BLOCK_FORMATS:
+        values = source.normal(*shape, scale=spread).astype(NUMPY_DTYPES[DType(format)])
+        return values.reshape(-1).view(np.uint8)
+    elements, nbytes = BLOCK_FORMATS[format]
+    blocks = shape[0] * shape[1] // elements
+    raw = source.integers(blocks, nbytes, high=256).astype(np.uint8)
+    steps = 64.0 if format == "q8_0" else 4.0  # typical size of a quantized value
+    scale = source.uniform(blocks, low=0.5, high=1.5) * np.float32(spread / steps)
+    raw[:, :2] = scale.astype(np.float16)[:, None].view(np.uint8)
+    if format == "q4_1":
+        smallest = (-8 * scale + source.normal(blocks, scale=spread / 4)).astype(np.float16)
+        raw[:, 2:4] = smallest[:, None].view(np.uint8)
+    return raw.reshape(-1)
