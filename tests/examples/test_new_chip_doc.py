@@ -10,30 +10,52 @@ from pathlib import Path
 import pytest
 
 from anychip.__main__ import COMMANDS
+from anychip.cli.new_chip import written_files
+from anychip.conform.index import CHECKS
+from anychip.conform.proof import Level
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.signature import Tier
 
 REPOSITORY = Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs" / "new_chip.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.S | re.M)
-SNIPPETS = [text for language, text in BLOCKS if language == "python"]
+MARKS = {"python": "# ", "c": "// "}
+SNIPPETS = [text for language, text in BLOCKS if language in MARKS]
 LINES = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
-CALLS = [shlex.split(line)[1:] for line in LINES if line.startswith("anychip ")]
+
+
+def calls(line: str) -> list[list[str]]:
+    """Command and arguments of every `anychip ...` in a line of a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    parts: list[list[str]] = [[]]
+    for word in lexer:
+        if word in (";", "&", "&&", "do"):
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return [part[1:] for part in parts if part[:1] == ["anychip"]]
+
+
+CALLS = [call for line in LINES for call in calls(line)]
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda text: text.partition("\n")[0])
 def test_snippet_is_in_the_file_that_it_names(snippet):
     head, _, body = snippet.partition("\n")
-    assert head.startswith("# "), "the first line of a python block names its file"
+    assert head.startswith(tuple(MARKS.values())), "the first line of a block names its file"
     assert body.strip("\n")
-    assert body in (REPOSITORY / head.removeprefix("# ")).read_text()
+    assert body in (REPOSITORY / head.split()[1]).read_text()
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
 def test_command_exists_and_takes_its_flags(call):
     command, *arguments = call
     assert command in COMMANDS
-    parser = import_module(f"anychip.cli.{command}").add_arguments()
+    module = import_module(f"anychip.cli.{command.replace('-', '_')}")
+    parser = module.add_arguments()
+    if (command, arguments[:1]) == ("conform", ["diff"]):
+        parser, arguments = module._diff_arguments(), arguments[1:]
     _, unknown = parser.parse_known_args(arguments)
     assert not unknown
 
@@ -60,6 +82,29 @@ def test_operators_that_it_lists_are_those_of_the_catalogue():
     assert set(re.findall(r"`(\w+)`", listed)) == wanted
 
 
-def test_example_is_installed_as_it_says():
-    assert "pip install -e examples/pebble" in LINES
-    assert (REPOSITORY / "examples/pebble/pyproject.toml").is_file()
+def test_checks_that_it_names_are_those_of_the_kit():
+    levels = re.findall(r"--level (\S+)", "\n".join(LINES))
+    assert len(levels) >= 4 and set(levels) <= {level.value for level in Level}
+    for pattern in re.findall(r"--only '?([^'\s]+)", "\n".join(LINES)):
+        id, _, op = pattern.partition(":")
+        assert id in {"*", *CHECKS} and op in {"*", *CATALOGUE}, pattern
+
+
+def test_package_that_it_writes_is_the_one_that_it_installs_and_asks_for():
+    (written,) = (call for call in CALLS if call[0] == "new-chip")
+    assert written[1:4] == ["granite", "--into", ".."]
+    assert "pip install -e ../granite" in LINES
+    backends = {
+        backend for call in CALLS for backend in re.findall(r"--backend (\w+)", " ".join(call))
+    }
+    assert backends - {"fake", "cpu"} == {"granite"}
+
+
+def test_what_it_changes_in_a_kernel_is_there_and_is_put_back():
+    source = written_files("granite", "someone")["anychip_granite/kernels/granite.c"]
+    changed, changes = source, [line for line in LINES if line.startswith("sed -i ")]
+    for line in changes:
+        old, new = re.fullmatch(r"sed -i 's/(.+)/(.+)/' \.\./granite/\S+/granite\.c", line).groups()
+        assert old in changed, line
+        changed = "\n".join(row.replace(old, new, 1) for row in changed.split("\n"))
+    assert len(changes) == 6 and changed == source

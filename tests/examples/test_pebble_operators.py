@@ -8,11 +8,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.discovery import list_chips, load_chip, open_chip
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ContractError, ErrorKind
 from anychip.contract.operators import Call, CallSpec
+from anychip.contract.signature import infer_outputs
 from anychip.contract.tensor import Tensor, TensorSpec
+from anychip.contract.version import CONTRACT
 from anychip.ops.cases import cases
 from anychip.ops.check import check_case
 
@@ -42,7 +45,7 @@ def test_pebble_is_four_files_over_the_contract_and_hostops(pebble):
 def test_chip_is_listed_from_its_entry_point(pebble):
     (seen,) = (c for c in list_chips(timeout=60.0, describe=True) if c.name == "pebble")
     assert seen.available, seen.reason
-    assert (seen.distribution, seen.contract) == ("anychip-pebble", (0, 1))
+    assert (seen.distribution, seen.contract) == ("anychip-pebble", CONTRACT)
     assert "memory.statistics" in seen.empty_slots
 
 
@@ -80,19 +83,35 @@ def upload(chip, array: np.ndarray) -> Tensor:
     return whole.view(array.shape, strides)
 
 
-@pytest.mark.parametrize("case", cases("rms_norm"), ids=lambda case: case.name)
-def test_rms_norm_agrees_with_the_oracle(chip, case):
-    (impl,) = chip.operators.of("rms_norm")
+@pytest.mark.parametrize(
+    "case",
+    [*cases("rms_norm"), *cases("silu_and_mul")],
+    ids=lambda case: f"{case.op}-{case.name}",
+)
+def test_kernel_agrees_with_the_oracle(chip, case):
+    (impl,) = chip.operators.of(case.op)
     inputs = {name: upload(chip, array) for name, array in case.inputs.items()}
-    y = upload(chip, np.full(case.inputs["x"].shape, np.nan, np.float32))
     specs = {name: tensor.spec for name, tensor in inputs.items()}
-    spec = CallSpec("rms_norm", specs, {"y": y.spec}, case.attrs)
+    (shape,) = (s.shape for s in infer_outputs(CATALOGUE[case.op], specs, case.attrs))
+    y = upload(chip, np.full(shape, np.nan, np.float32))
+    spec = CallSpec(case.op, specs, {"y": y.spec}, case.attrs)
     assert impl.declines(spec) is None
     impl.prepare(Call(spec, inputs, {"y": y}))()
     found = np.zeros(y.shape, np.float32)
     chip.memory.copy_out(y, found.data)
     verdict = check_case(case, {"y": found})
     assert verdict.ok, verdict.text
+
+
+def test_kernel_status_comes_out_at_the_next_wait_with_its_code_and_fact(chip):
+    spec = rms_norm_spec(1025)
+    x, weight = upload(chip, np.ones((1025, 8), "f4")), upload(chip, np.ones(8, "f4"))
+    y = upload(chip, np.zeros((1025, 8), "f4"))
+    (impl,) = chip.operators.of("rms_norm")
+    impl.prepare(Call(spec, {"x": x, "weight": weight}, {"y": y}))()
+    with pytest.raises(ChipError, match=r"out of bounds \(code 1\); queued") as told:
+        chip.queue.synchronize(1.0)
+    assert told.value.fact == chip.map_error(1) and told.value.fact.kind is ErrorKind.INVALID
 
 
 def test_memory_is_counted_and_refused_by_type(chip):
@@ -106,12 +125,26 @@ def test_memory_is_counted_and_refused_by_type(chip):
     assert chip.memory.info() == before
     with pytest.raises(ChipError, match="freed twice"):
         chip.memory.free(buffer)
+    stranger = open_chip("pebble", 0, {"native": "no"}).memory.allocate(8)
+    with pytest.raises(ChipError, match="not of this device"):
+        chip.memory.free(stranger)
+
+
+def test_traffic_counts_what_crossed(chip):
+    tensor = upload(chip, np.zeros(4, np.float32))
+    before = chip.memory.traffic()
+    chip.memory.copy_in(tensor, memoryview(bytes(16)))
+    chip.memory.copy_out(tensor, memoryview(bytearray(16)))
+    after = chip.memory.traffic()
+    assert (after.bytes_in - before.bytes_in, after.bytes_out - before.bytes_out) == (16, 16)
 
 
 def test_copies_of_another_length_or_layout_and_freed_buffers_are_refused(chip):
     tensor = upload(chip, np.zeros((4, 4), np.float32))
     with pytest.raises(ChipError, match="60 bytes on the host, 64 on the device"):
         chip.memory.copy_in(tensor, memoryview(bytes(60)))
+    with pytest.raises(ChipError, match="read-only"):
+        chip.memory.copy_out(tensor, memoryview(bytes(64)))
     with pytest.raises(ChipError, match="must be contiguous"):
         chip.memory.copy_in(tensor.view((4, 4), (1, 4)), memoryview(bytes(64)))
     chip.memory.free(tensor.buffer)

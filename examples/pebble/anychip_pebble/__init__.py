@@ -1,1 +1,1 @@
-"""Pebble: the smallest chip, made to be copied. `docs/new_chip.md` leads through it."""
+"""The chip pebble: four files over `anychip.contract`, and C kernels."""

@@ -4,48 +4,54 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
+from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipLayer, ErrorFact, ErrorKind
+from anychip.contract.errors import ChipLayer, ErrorFact, invalid
 from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import Capabilities, Chip, Device, Option, Probe, register_chip
 from anychip.contract.tensor import Tensor
-from anychip_pebble.build import PebbleBuild
-from anychip_pebble.memory import CHIP, FACTS, Code, PebbleMemory
-from anychip_pebble.operators import PebbleQueue, PebbleWeights, Stream, make_table
+from anychip_pebble.build import LOG, DeviceBuild, Kernel, load_kernels, versions
+from anychip_pebble.memory import CHIP, DeviceMemory, fact_of
+from anychip_pebble.operators import DeviceQueue, DeviceWeights, Stream, make_table
 
 
-@register_chip(CHIP, contract=(0, 1))
+@register_chip(CHIP, contract=(0, 2))
 class PebbleChip(Chip):
-    """A device that exists in this process alone."""
+    """Vendor: one opened device of yours. This one exists in this process alone."""
 
     vendor = "example"
     options = (
         Option("memory_mib", int, 2048, "device memory, MiB"),
         Option("native", bool, True, "use the operators written by hand, not primitives alone"),
         Option("without", str, "", "operators to leave out, separated by commas"),
+        Option("build_dir", str, "~/.cache/anychip/build", "folder of compiled kernels"),
     )
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        stream = Stream()
+        stream, folder = Stream(), Path(values["build_dir"]).expanduser()
+        kernels, self._kernels = _open_kernels(values["native"], folder)
         without = [op for op in values["without"].split(",") if op]
-        self.operators = make_table(stream, native=values["native"], without=without)
-        self.memory = PebbleMemory(values["memory_mib"] << 20, stream.wait)
-        self.queue = PebbleQueue(stream)
-        self.weights = PebbleWeights(self.memory)
-        self.build = PebbleBuild()
+        self.operators = make_table(stream, kernels, without)
+        self.memory = DeviceMemory(values["memory_mib"] << 20, stream.wait)
+        self.queue = DeviceQueue(stream)
+        self.weights = DeviceWeights(self.memory)
+        self.build = DeviceBuild(folder)
 
     @classmethod
     def probe(cls) -> Probe:
         """Vendor: count the devices without initializing one; say why there is none."""
-        return Probe((Device(0, "a pebble"),), versions=PebbleBuild().versions())
+        return Probe((Device(0, f"a {CHIP}"),), versions=versions())
 
     @classmethod
     def open(cls, device: int, options: Mapping[str, Any]) -> PebbleChip:
         """Vendor: set the device, create the stream."""
+        if device != 0:
+            raise invalid(CHIP, ChipLayer.REGISTRATION, f"no device {device}; there is 0")
         return cls(options)
 
     @classmethod
@@ -62,9 +68,7 @@ class PebbleChip(Chip):
     @classmethod
     def map_error(cls, code: int) -> ErrorFact:
         """An unknown code is fatal and keeps its number."""
-        if code in FACTS:
-            return FACTS[Code(code)]
-        return ErrorFact(ChipLayer.EXECUTION, ErrorKind.KERNEL, True, f"unknown code {code}")
+        return fact_of(code)
 
     def capabilities(self) -> Capabilities:
         """Facts that the core decides by. Weights in other formats are converted at load."""
@@ -74,16 +78,29 @@ class PebbleChip(Chip):
             cache_dtypes=floats,
             weight_formats=("float32",),
             page_sizes=(16, 1),
-            facts={"kernels": "numpy, lent by hostops"},
+            facts={"kernels": self._kernels},
         )
 
     def close(self) -> None:
         """Vendor: destroy the stream. A second close does nothing."""
 
 
+def _open_kernels(wanted: bool, folder: Path) -> tuple[Mapping[str, Kernel], str]:
+    """The C kernels and a text about them. Without a compiler there are none, said aloud."""
+    if not wanted:
+        return {}, "none: native=false"
+    try:
+        kernels = load_kernels(folder)
+    except NoCompiler as error:
+        LOG.warning("chip '%s' has no native operators: %s", CHIP, error.fact.text)
+        return {}, f"none: {error.fact.text}"
+    return kernels, f"C: {', '.join(kernels)}"
+
+
 def double_ones(device: int) -> list[float]:
     """What the child of `check_device` does."""
-    chip = PebbleChip.open(device, {o.name: o.default for o in PebbleChip.options})
+    options = {o.name: o.default for o in PebbleChip.options}
+    chip = PebbleChip.open(device, options | {"native": False})
     ones, twos = (Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in "xy")
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": twos.spec}, {})
