@@ -14,7 +14,13 @@ COMMANDS: Mapping[str, str] = {
     "serve": "serve a model over HTTP",
     "generate": "answer prompts offline, without a server",
     "chips": "list the installed chips, or why one is unavailable",
+    "new-chip": "write an installable package for a chip of your own",
     "coverage": "which implementation serves each operator of a model, and what is missing",
+    "conform": "prove that a chip keeps the contract, check by check; compare two such reports",
+    "doctor": "look a chip over, with a model too: what is sound, what is not, what to do next",
+    "replay-op": "run an operator call that --check-ops saved, and compare it with the oracle",
+    "regress": "whether a chip's answers and speed got worse since they were accepted",
+    "bisect": "which operator makes a chip's text differ from another chip's",
     "demo": "fetch the demo model into the cache",
 }
 
@@ -61,7 +67,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         near = nearest(command, COMMANDS)
         raise ConfigError(f"there is no command {command!r}; the nearest is {near!r}, see --help")
-    return int(import_module(f"anychip.cli.{command}").run(argv))
+    module = command.replace("-", "_")
+    return int(import_module(f"anychip.cli.{module}").run(argv))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ _SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT_\d+_(TCP|UDP|
 OFFLINE = ("model", "chip", "memory", "schedule", "files and logging")
 """Groups of settings that have a meaning without a server."""
 
+CHECKED = (*OFFLINE, "checks")
+"""The same for commands that run steps, which can be checked."""
+
 
 def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> ServeConfig:
     """The configuration that flags, environment and YAML file ask for.

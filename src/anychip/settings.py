@@ -108,6 +108,22 @@ class ServeConfig:
             way_out="tensor parallelism is not there yet: use 1, or one server a device",
         ),
     )
+    # checks
+    check_ops: bool = declared(
+        False,
+        Flag(
+            ("--check-ops",), "checks", "compare every operator of every step with the oracle: slow"
+        ),
+    )
+    check_ops_dir: str | None = declared(
+        None,
+        Flag(
+            ("--check-ops-dir",),
+            "checks",
+            "folder for operator calls that diverge [CACHE_DIR/divergences]",
+            "DIR",
+        ),
+    )
     # server
     host: str = declared(
         "127.0.0.1", Flag(("--host",), "server", "address to listen on", "ADDRESS")
@@ -334,7 +350,11 @@ class ServeConfig:
                 raise ConfigError(f"{flag}: false: it is always on here; leave it out")
         if self.chunked_prefill_size == 0:
             raise ConfigError("--chunked-prefill-size: 0 is not a size; use -1 for no chunks")
-        for name in ("model_path", "tokenizer_path", "chat_template", "build_dir"):
+        if self.check_ops_dir and not self.check_ops:
+            raise ConfigError(
+                "--check-ops-dir: nothing is checked; add --check-ops or leave it out"
+            )
+        for name in ("model_path", "tokenizer_path", "chat_template", "build_dir", "check_ops_dir"):
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))
@@ -350,6 +370,13 @@ class ServeConfig:
         if self.build_dir:
             return user_path(self.build_dir, "--build-dir")
         return self.cache_path / "build"
+
+    @property
+    def check_ops_path(self) -> Path:
+        """The folder for operator calls that diverge. Raises ConfigError."""
+        if self.check_ops_dir:
+            return user_path(self.check_ops_dir, "--check-ops-dir")
+        return self.cache_path / "divergences"
 
 
 def user_path(text: str, name: str) -> Path:

@@ -52,6 +52,15 @@ def test_a_closed_end_is_noticed(ends):
         connection.send(["x"])
 
 
+def test_what_was_sent_before_the_end_arrives(ends):
+    ours, connection = ends
+    ours.sendall(encode_frame(["last words"]))
+    ours.close()
+    assert [msgspec.msgpack.decode(frame) for frame in connection.receive(1)] == [["last words"]]
+    with pytest.raises(PeerGone):
+        connection.receive(1)
+
+
 def test_an_absurd_length_is_refused(ends):
     ours, connection = ends
     ours.sendall(struct.pack(">I", MAX_FRAME_BYTES + 1))

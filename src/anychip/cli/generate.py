@@ -13,7 +13,7 @@ import msgspec
 
 from anychip.cli.demo import with_demo_model
 from anychip.cli.output import say
-from anychip.config import OFFLINE, ConfigError, FlagParser, own_values, parse, serve_parser
+from anychip.config import CHECKED, ConfigError, FlagParser, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
 from anychip.request import SamplingParams
 
@@ -62,7 +62,7 @@ class GenerateOptions:
 
 def add_arguments() -> FlagParser:
     """The parser of this command: prompts, sampling, and the settings that have a meaning here."""
-    parser = serve_parser("anychip generate", "Answer prompts without a server.", OFFLINE)
+    parser = serve_parser("anychip generate", "Answer prompts without a server.", CHECKED)
     source = parser.add_argument_group("prompt (standard input where neither is given)")
     source.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt, repeatable")
     source.add_argument("--prompt-file", metavar="FILE", help="a file that is one prompt")
@@ -71,24 +71,30 @@ def add_arguments() -> FlagParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the answers, one after another; 1 where the engine could not finish one."""
+    """Print the answers, one after another; 1 where the engine could not finish one, or where
+    --check-ops found an operator that diverges."""
     config, namespace = parse(add_arguments(), argv)
     options = GenerateOptions(**own_values(GenerateOptions, namespace))
     params, prompts = options.sampling(), read_prompts(namespace)
     config = with_demo_model(config)
     level = config.log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    from anychip.engine.build import checker_of
     from anychip.engine.offline import OfflineEngine
 
     with OfflineEngine(config, report=logging.getLogger("anychip").info) as engine:
         answers = engine.generate(prompts, params, chat=options.chat)
+        checker = checker_of(engine.engine) if config.check_ops else None
     for number, answer in enumerate(answers, 1):
         if len(answers) > 1 and not options.json:
             say(f"--- prompt {number}")
         say(_as_json(answer) if options.json else answer.text)
         if answer.error:
             print(f"anychip: error: {answer.error}", file=sys.stderr)
-    return 1 if any(answer.error for answer in answers) else 0
+    diverged = checker is not None and bool(checker.found)
+    if checker is not None and diverged:
+        print(f"anychip: error: {checker.counts}", file=sys.stderr)
+    return 1 if diverged or any(answer.error for answer in answers) else 0
 
 
 def read_prompts(namespace: argparse.Namespace) -> list[str]:

@@ -76,7 +76,12 @@ class Connection:
         """
         timeout = wait_s * 1000
         while self._poll.poll(timeout):
-            self._read()
+            try:
+                self._read()
+            except PeerGone:
+                if frames := self._frames():
+                    return frames  # the next call tells
+                raise
             timeout = 0
             if len(self._buffer) > MAX_FRAME_BYTES:
                 break

@@ -1,0 +1,199 @@
+"""`anychip regress`: whether a chip's answers and speed got worse since they were last accepted."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anychip.cli.demo import with_demo_model
+from anychip.cli.output import drawing, say
+from anychip.config import ConfigError, FlagParser, own_values, parse, serve_parser
+from anychip.flags import Flag, add_flags, declared
+from anychip.settings import user_path
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from anychip.bench.regress_report import Report
+    from anychip.config import ServeConfig
+
+_GROUP = "regress"
+OBEYED = ("chip", "files and logging")
+"""Groups of settings that have a meaning here: the models and their sizes are the set's."""
+WIDE = 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressOptions:
+    """What is run, what it is compared with, and where the report goes."""
+
+    set: str = declared(
+        "ci",
+        Flag(
+            ("--set",),
+            _GROUP,
+            "ci: tiny models, every format and path; full: longer ones and the demo model too",
+            "SET",
+            choices=("ci", "full"),
+        ),
+    )
+    dtype: str = declared(
+        "auto",
+        Flag(
+            ("--dtype",),
+            _GROUP,
+            "compute type; auto: float32 for float32 models, else the chip's first",
+            "TYPE",
+            choices=("auto", "float32", "bfloat16", "float16"),
+        ),
+    )
+    only: str | None = declared(
+        None, Flag(("--only",), _GROUP, "cases that fit a pattern, such as 'tiny-q8_0/*'", "GLOB")
+    )
+    baseline: str = declared(
+        "bench/baselines", Flag(("--baseline",), _GROUP, "folder of accepted figures", "DIR")
+    )
+    output: str | None = declared(
+        None, Flag(("--output",), _GROUP, "folder for regress.md and regress.json [none]", "DIR")
+    )
+    update: bool = declared(
+        False, Flag(("--update",), _GROUP, "accept these figures as the baseline, with --reason")
+    )
+    reason: str | None = declared(
+        None, Flag(("--reason",), _GROUP, "why they changed; kept in the baseline", "TEXT")
+    )
+    speed_limit: float = declared(
+        0.5,
+        Flag(
+            ("--speed-limit",),
+            _GROUP,
+            "least share of the baseline's speed, on the same fingerprint; 0: not judged",
+            "SHARE",
+            low=0,
+            high=1,
+        ),
+    )
+    repeats: int = declared(
+        3,
+        Flag(
+            ("--repeats",),
+            _GROUP,
+            "timed runs of a case at least; the best counts",
+            low=1,
+            high=1000,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        if self.update and not self.reason:
+            raise ConfigError("--update: say why the figures changed with --reason TEXT")
+        if self.reason and not self.update:
+            raise ConfigError("--reason: nothing is accepted; add --update or leave it out")
+
+
+def add_arguments() -> FlagParser:
+    """The parser of this command."""
+    parser = serve_parser(
+        "anychip regress",
+        "Run small models in every format, length and path; compare logits and tokens with the"
+        " oracle, and figures with those accepted before. Exit code 1 where something is worse.",
+        OBEYED,
+    )
+    add_flags(parser, RegressOptions)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the table, write the report, accept it where asked to; progress on standard error."""
+    config, namespace = parse(add_arguments(), argv)
+    options = RegressOptions(**own_values(RegressOptions, namespace))
+    level = config.log_level.upper()
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    report = _report(config, options)
+    if namespace.json:
+        say(_as_json(report))
+    else:
+        _print(report)
+    if options.output is not None:
+        _write(user_path(options.output, "--output"), report)
+    if options.update and options.reason:
+        from anychip.bench.regress import accept
+
+        path = accept(user_path(options.baseline, "--baseline"), report, options.reason)
+        print(f"accepted: {path}", file=sys.stderr)
+        return 0
+    return 1 if report.worse else 0
+
+
+def _report(config: ServeConfig, options: RegressOptions) -> Report:
+    from anychip.bench.regress import Question, regress
+    from anychip.bench.regress_cases import DEMO, chosen
+
+    cases = chosen(options.set, options.only)
+    if not cases:
+        raise ConfigError(f"--only: no case of set {options.set} fits {options.only!r}")
+    if any(case.model == DEMO for case in cases):
+        config = with_demo_model(dataclasses.replace(config, model_path=None))
+    with tempfile.TemporaryDirectory(prefix="anychip-regress-") as folder:
+        asked = Question(
+            config,
+            options.set,
+            user_path(options.baseline, "--baseline"),
+            Path(folder),
+            only=options.only,
+            speed_limit=options.speed_limit,
+            repeats=options.repeats,
+        )
+        return regress(asked, _progress)
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _as_json(report: Report) -> str:
+    from anychip.bench.regress_report import as_json
+
+    return msgspec.json.format(msgspec.json.encode(as_json(report)), indent=2).decode()
+
+
+def _write(folder: Path, report: Report) -> None:
+    from anychip.bench.regress_report import markdown
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "regress.md").write_text(markdown(report), encoding="utf-8")
+        (folder / "regress.json").write_text(_as_json(report) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--output: cannot write to {folder}: {error.strerror}") from error
+
+
+def _print(report: Report) -> None:
+    with drawing(WIDE) as console:
+        console.print(_table(report))
+    for key, text in report.named.items():
+        say(f"{key}: {text}")
+    say(report.summary)
+
+
+def _table(report: Report) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from anychip.bench.regress_report import COLUMNS, rows
+
+    table = Table(title=f"{report.backend}, fingerprint {report.fingerprint_id}")
+    table.caption = f"{report.compared}. prefill, decode: tokens a second, now/baseline"
+    for name in COLUMNS:
+        table.add_column(name, no_wrap=name != "verdict", overflow="fold")
+    for row in rows(report):
+        table.add_row(*(Text(cell) for cell in row))
+    return table
