@@ -1,13 +1,17 @@
 """A fake chip with operators that are wrong on demand, and `--backend crooked` that finds it.
 
 Option wrong: operators whose results are off by a tenth, or by `factor` (integers by one). Option
-fused: it brings a `mlp_block` of its own, right unless it is among the wrong ones.
+fused: it brings a `mlp_block` of its own, right unless it is among the wrong ones. Options deadly
+and endless: operators that crash, or never come back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +38,8 @@ class CrookedChip(FakeChip):
         Option("factor", float, 1.1, "what wrong results are multiplied by"),
         Option("fused", bool, False, "bring a mlp_block"),
         Option("tolerance", float, 1.0, "tolerance that every operator declares"),
+        Option("deadly", str, "", "an operator that crashes"),
+        Option("endless", str, "", "an operator that never comes back"),
     )
 
     def __init__(self, values) -> None:
@@ -45,6 +51,13 @@ class CrookedChip(FakeChip):
         self._factor = values["factor"]
         wrong = values["wrong"].split("+")
         found = [self._spoiled(i) if i.op in wrong else i for i in found]
+        deadly = {values["deadly"]: _crash, values["endless"]: _hang}
+        found = [
+            dataclasses.replace(i, prepare=lambda call, op=i.op: deadly[op])
+            if i.op in deadly
+            else i
+            for i in found
+        ]
         found = [dataclasses.replace(i, tolerance=values["tolerance"]) for i in found]
         self.operators = OperatorTable(tuple(found))
 
@@ -94,6 +107,14 @@ class CrookedChip(FakeChip):
         if isinstance(value, IndexPair):
             value = value.device
         return None if value is None else np.array(self._store.array(value))
+
+
+def _crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _hang() -> None:
+    time.sleep(3600)
 
 
 @contextlib.contextmanager

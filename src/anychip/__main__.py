@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module, metadata
 
 from anychip.cli.output import flush, say, tell
 from anychip.config import ConfigError
-from anychip.refusal import nearest
+from anychip.refusal import near
 
 COMMANDS: Mapping[str, str] = {
     "serve": "serve a model over HTTP",
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     141: the reader of standard output has left.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_standard_files()
     try:
         try:
             return _obey(words)
@@ -53,6 +55,15 @@ def usage() -> str:
     return "\n".join([head, *lines, tail])
 
 
+def _open_standard_files() -> None:
+    """Where one was closed, the next file or socket would get its number, and be printed into."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def _obey(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         say(usage())
@@ -65,8 +76,9 @@ def _obey(words: list[str]) -> int:
 
 def _run(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
-        near = nearest(command, COMMANDS)
-        raise ConfigError(f"there is no command {command!r}; the nearest is {near!r}, see --help")
+        close = near(command, COMMANDS)
+        hint = f"the nearest is {close!r}" if close else f"there are {', '.join(COMMANDS)}"
+        raise ConfigError(f"there is no command {command!r}; {hint}; see --help")
     module = command.replace("-", "_")
     return int(import_module(f"anychip.cli.{module}").run(argv))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import shutil
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -175,15 +177,33 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
+PIPED_COLUMNS, FEWEST_COLUMNS = 240, 80
+"""Columns of a help text that no terminal shows, and the fewest of one that is shown."""
+
+_EXAMPLES = "examples:"
+
+
 class _OneLineHelp(argparse.HelpFormatter):
-    """Every flag with its text on one line: spellings once, however many there are."""
+    """Spellings once, however many there are. Every flag with its text is on one line, or on
+    those that a terminal needs for it."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=50, width=240)
+        width = _help_columns()
+        super().__init__(prog, max_help_position=min(50, width // 3), width=width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Prose is wrapped; an example keeps its line."""
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = ", ".join(action.option_strings)
         return f"{names} {action.metavar}" if action.metavar and action.nargs != 0 else names
+
+
+def _help_columns() -> int:
+    if sys.stdout is None or not sys.stdout.isatty():
+        return PIPED_COLUMNS
+    return max(FEWEST_COLUMNS, shutil.get_terminal_size().columns)
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -201,6 +221,10 @@ class FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting, so that every wrong setting is told in the same way."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
+
+    def show_examples(self, *lines: str) -> None:
+        """End the help with these command lines."""
+        self.epilog = "\n  ".join([_EXAMPLES, *lines])
 
     def flag_names(self) -> list[str]:
         """Every spelling that this parser knows."""

@@ -13,7 +13,14 @@ def refusal(name: str, ours: Iterable[str]) -> str:
     reason = _reasons().get(name)
     if reason is not None:
         return f"{name} is a flag of SGLang that AnyChip does not have: {reason}"
-    return f"there is no flag {name}; the nearest is {nearest(name, known)} (see --help)"
+    close = near(name, known)
+    hint = f"; the nearest is {close}" if close else ""
+    return f"there is no flag {name}{hint} (see --help)"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The most similar name where it may be a typing error's; empty where none is that similar."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anychip.bench.regress_baseline import Baseline, Known, updated
 from anychip.bench.regress_judge import Rules, judge
-from anychip.bench.regress_measure import Figures
+from anychip.bench.regress_measure import Figures, Named
 from anychip.bench.regress_report import Report, as_json, markdown
 
 BEFORE = Known("bfloat16", 0.01, prefill=1000.0, decode=100.0)
 NOW = Figures("bfloat16", 0.01, prefill=1000.0, decode=100.0)
+NAMED = Named("rms_norm diverges", "Saved: a.npz; next: anychip replay-op a.npz --backend fake")
 HERE, ELSEWHERE = Rules(0.5, same_place=True), Rules(0.5, same_place=False)
 
 
@@ -80,11 +83,18 @@ def baseline(reason: str, cases: dict[str, Known]) -> Baseline:
 
 def test_report_tells_case_figures_and_what_diverges() -> None:
     bad = judged(deviation=0.5)
-    lost = judged(deviation=float("inf"), wrong="the device | left")
-    report = Report("fake", "today", {}, "0123", "Baseline", [bad, lost], {"case": "rms_norm"})
+    lost = replace(judged(deviation=float("inf"), wrong="the device | left"), key="lost")
+    report = Report("fake", "today", {}, "0123", "Baseline", [bad, lost], {"case": NAMED})
     text = markdown(report)
     assert "# anychip regress: 2 cases on fake: 2 worse" in text
     assert "| case | bfloat16 | 0.5 | 0.01 | 0.0239 | 1,000/1,000 | 100/100 | worse: " in text
     assert "the device \\| left" in text
-    assert "* case: rms_norm" in text
+    assert "* case\n  * deviation 0.5 is over" in text
+    assert "  * rms_norm diverges\n  * Saved: a.npz; next: anychip replay-op a.npz" in text
     assert as_json(report)["outcomes"][1]["now"]["deviation"] is None
+
+
+@pytest.mark.parametrize(("deviation", "end"), [(0.01, "not worse"), (0.5, "worse")])
+def test_one_case_is_told_in_the_singular(deviation: float, end: str) -> None:
+    report = Report("fake", "today", {}, "0123", "Baseline", [judged(deviation=deviation)])
+    assert report.summary == f"1 case on fake: {end}"

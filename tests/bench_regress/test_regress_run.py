@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 import crooked_chip
 from anychip.__main__ import main
-from anychip.bench.regress_baseline import BaselineError, load
+from anychip.bench.regress_baseline import Baseline, BaselineError, Known, load, save
 from anychip.bench.regress_cases import SETS, chosen
 
 ONLY = "tiny-float32/17/*"
@@ -42,8 +45,45 @@ def test_sound_chip_passes_without_a_baseline_and_is_told_so(asked, capsys) -> N
     printed = capsys.readouterr()
     assert "5 cases on fake: none is worse" in printed.out
     assert "There is no baseline in" in printed.err
+    assert "name the folder with --baseline" in printed.err.lower()
+    assert "--update --reason" in printed.err
+    assert printed.err.count("\n") == 1  # cases that are sound have no line of their own
+    assert "tiny-float32/17/prefill" not in printed.out
+
+
+def test_verbose_prints_the_figures_of_every_case(asked, capsys) -> None:
+    assert main([*asked, "--backend", "fake", "--verbose"]) == 0
+    printed = capsys.readouterr().out
     for path in ("prefill", "chunked", "decode", "cached", "batch"):
-        assert f"tiny-float32/17/{path}: deviation" in printed.err
+        assert f"tiny-float32/17/{path} " in printed
+    assert main([*asked, "--backend", "fake", "--verbose", "--json"]) == 2
+    assert "--verbose: --json prints every case already" in capsys.readouterr().err
+
+
+def test_default_baseline_is_told_to_depend_on_the_working_directory(
+    asked, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = asked.index("--baseline")
+    words = [*asked[:at], *asked[at + 2 :], "--backend", "fake"]
+    assert main(words) == 0
+    printed = capsys.readouterr().err
+    assert f"bench/baselines/fake (relative to the working directory {tmp_path})" in printed
+
+
+def test_case_that_is_worse_is_told_once_a_stream_with_its_file(asked, capsys) -> None:
+    wrong = ["--backend", "crooked", "--chip-option", "wrong=rms_norm"]
+    assert main([*asked, *wrong]) == 1
+    printed = capsys.readouterr()
+    for path in ("prefill", "chunked", "decode", "cached", "batch"):
+        key = f"tiny-float32/17/{path}"
+        assert (printed.out.count(key), printed.err.count(key)) == (1, 1)
+    assert "WARNING" not in printed.err
+    (command, *_) = [line for line in printed.out.splitlines() if "next: " in line]
+    words = shlex.split(command.partition("next: anychip ")[2])
+    assert words[0] == "replay-op"
+    assert main(words) == 1
+    assert "fake.rms_norm diverges" in capsys.readouterr().err
 
 
 def test_sound_chip_passes_against_its_own_baseline(asked, capsys) -> None:
@@ -74,7 +114,8 @@ def test_broken_operator_is_found_and_named(asked, capsys, tmp_path: Path, op: s
     assert f"fake.{op}: {op} diverges from the oracle" in text
     found = json.loads((output / "regress.json").read_text())
     assert found["worse"] == 5
-    assert all(f"fake.{op}" in named for named in found["named"].values())
+    assert all(f"fake.{op}" in named["what"] for named in found["named"].values())
+    assert text.count("next: anychip replay-op ") == 5
 
 
 def test_broken_operator_is_found_without_a_baseline(asked, capsys) -> None:
@@ -86,8 +127,8 @@ def test_wrong_token_is_found_though_its_logits_are_right(asked, capsys) -> None
     only = ["--only", "tiny-float32/17/prefill"]
     assert main([*asked, *only, "--backend", "crooked", "--chip-option", "wrong=greedy"]) == 1
     printed = capsys.readouterr()
-    assert "worse: token 0 is" in printed.out
-    assert "fake.greedy: greedy diverges from the oracle" in printed.err
+    assert "token 0 is" in printed.out
+    assert "fake.greedy: greedy diverges from the oracle" in printed.out
 
 
 def test_other_fingerprint_is_compared_by_deviation_alone(asked, capsys) -> None:
@@ -141,6 +182,8 @@ def test_chip_without_figures_cannot_become_a_baseline(asked, capsys) -> None:
         ({"schema": 99}, "has schema 99, this version reads 1"),
         ({"cases": {"a": {"speed": 1}}}, "lacks something or has too much"),
         ({"more": 1}, "lacks something or has too much"),
+        ({"cases": {"a": {"dtype": "float32", "deviation": "x"}}}, "`float`, got `str`"),
+        ({"fingerprint": []}, "`object`, got `array`"),
     ],
 )
 def test_baseline_of_another_kind_is_refused(asked, capsys, change, text: str) -> None:
@@ -150,11 +193,28 @@ def test_baseline_of_another_kind_is_refused(asked, capsys, change, text: str) -
     assert text in capsys.readouterr().err
 
 
-def test_baseline_that_is_no_json_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_baseline_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "0.json"
-    path.write_text("{")
+    path.write_text(text)
     with pytest.raises(BaselineError, match="cannot be read"):
         load(path)
+
+
+def test_baseline_that_cannot_be_written_is_told_and_what_was_there_stays(tmp_path, monkeypatch):
+    old = Baseline("fake", {}, "0", "today", "the first", {"a": Known("float32", 0.1)})
+    path = save(tmp_path, old)
+
+    def full(self, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(BaselineError, match="cannot be written: No space left on device"):
+        save(tmp_path, dataclasses.replace(old, reason="another"))
+    assert load(path).reason == "the first"
+    assert list(path.parent.iterdir()) == [path]
+    with pytest.raises(BaselineError, match="cannot be written: Not a directory"):
+        save(path, old)
 
 
 def test_pattern_that_fits_nothing_is_refused(asked, capsys) -> None:

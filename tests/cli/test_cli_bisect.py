@@ -28,7 +28,9 @@ def asked(tmp_path_factory) -> list[str]:
 def test_same_text_ends_with_0(asked, capsys) -> None:
     assert main([*asked, "--backend-ref", "fake"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "same text on crooked and fake\n"
+    assert printed.out == (
+        "same text on crooked and fake: 15 tokens of prompt, 4 tokens compared\n"
+    )
     assert "text of fake alone" in printed.err
 
 
@@ -57,4 +59,5 @@ def test_no_reference_is_refused_with_the_flag_that_names_one(asked, capsys) -> 
 def test_chip_that_does_not_open_cannot_be_judged(asked, capsys) -> None:
     assert main([*asked, "--backend-ref", "granite"]) == 2
     error = capsys.readouterr().err
+    assert "loading" not in error
     assert "cannot be judged: no chip 'granite' is installed" in error

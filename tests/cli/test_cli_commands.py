@@ -40,9 +40,23 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("anychip 0.")
 
 
-def test_unknown_command_gets_the_nearest(capsys):
+def test_unknown_command_gets_the_nearest_or_the_list(capsys):
     assert main(["serv"]) == 2
     assert "'serv'; the nearest is 'serve'" in capsys.readouterr().err
+    assert main(["nonsense"]) == 2
+    said = capsys.readouterr().err
+    assert "nearest" not in said and all(name in said for name in COMMANDS)
+
+
+def test_help_is_as_wide_as_the_terminal_and_examples_keep_their_lines(monkeypatch):
+    parser = serve_parser("anychip serve", "word " * 60)
+    parser.show_examples("anychip serve " + "--flag " * 30)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    for columns, width in (("100", 100), ("30", 80)):
+        monkeypatch.setenv("COLUMNS", columns)
+        *prose, example = parser.format_help().splitlines()
+        assert width - 20 < max(len(line) for line in prose) <= width
+        assert len(example) > 200 and prose[-1] == "examples:"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -48,7 +48,7 @@ def test_a_sound_level_exits_with_0_and_tells_its_counts(capsys):
     assert conform("--backend", "fake", "--level", "build") == 0
     said = capsys.readouterr()
     assert "registration" in said.out and "memory" not in said.out
-    assert "UNSUPPORTED   build.compile is an empty slot: B3" in said.out
+    assert "UNSUPPORTED   B3: build.compile is an empty slot" in said.out
     assert "build: 3 to run" in said.err
 
 
@@ -89,6 +89,24 @@ def test_markdown_is_written_and_two_reports_are_compared(tmp_path, monkeypatch,
     assert "is no report of `anychip conform`" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_report_that_cannot_be_written_is_printed_all_the_same(tmp_path, capsys):
+    file = tmp_path / "r.json"
+    file.symlink_to("/dev/full")
+    assert conform("--backend", "fake", "--only", "P1", "--output", str(file)) == 2
+    said = capsys.readouterr()
+    assert "registration     1 " in said.out
+    assert f"--output: cannot write to {file}: No space left on device" in said.err
+
+
+def test_a_folder_as_output_is_refused_before_anything_is_run(tmp_path, capsys):
+    folder = tmp_path / "r.json"
+    folder.mkdir()
+    assert conform("--backend", "fake", "--output", str(folder)) == 2
+    said = capsys.readouterr()
+    assert f"--output: {folder} is a folder" in said.err and "to run" not in said.err
+
+
 def test_inconclusive_is_told_on_standard_error_and_is_no_failure(monkeypatch, capsys):
     from anychip.cli import conform as command
     from anychip.conform.proof import Level, inconclusive
@@ -98,11 +116,11 @@ def test_inconclusive_is_told_on_standard_error_and_is_no_failure(monkeypatch, c
 
     result = Result("M4", Level.MEMORY, inconclusive("give it more memory"))
     report = report_of([result], {"chip": {"name": "fake"}}, Selection())
-    monkeypatch.setattr(command, "_prove", lambda *asked: report)
+    monkeypatch.setattr(command, "_prove", lambda *asked: (report, False))
     assert conform("--backend", "fake") == 0
     said = capsys.readouterr()
     assert "INCONCLUSIVE  memory  M4: give it more memory" in said.out
-    assert "1 checks are INCONCLUSIVE" in said.err
+    assert "1 check proves nothing here: INCONCLUSIVE" in said.err
 
 
 @pytest.mark.parametrize(
@@ -144,28 +162,44 @@ def test_a_terminal_shows_a_bar_and_keeps_what_is_not_in_order():
         watcher.check_begins(Listed("M1", Level.MEMORY))
         watcher.check_ended(Result("M1", Level.MEMORY, passed("exact")))
         watcher.check_begins(Listed("M7", Level.MEMORY, "fill"))
-        watcher.check_ended(Result("M7 fill", Level.MEMORY, failed("[red] is no markup")))
-    assert "FAIL M7 fill: [red] is no markup" in screen.getvalue()
+        watcher.check_ended(Result("M7 fill", Level.MEMORY, failed("told at the end")))
+    assert "FAIL M7 fill" in screen.getvalue() and "told at" not in screen.getvalue()
     assert "exact" not in screen.getvalue() and "2:M7 fill" in screen.getvalue()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_process_of_the_check_too(tmp_path, monkeypatch, number):
+def ends(pid: str) -> bool:
+    """Whether a process is gone, or is within some seconds."""
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    "number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+)
+def test_whatever_ends_the_kit_ends_the_process_of_the_check_too(
+    tmp_path, monkeypatch, number, code
+):
     pid = tmp_path / "pid"
     fault = f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     install(tmp_path / "site", monkeypatch, fault)
     path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
-    line = [sys.executable, "-m", "anychip", "conform", "--backend", "sandstone", "--only", "D3"]
+    line = [sys.executable, "-m", "anychip", "conform", "--backend", "sandstone"]
+    line += ["--only", "P1", "--only", "D3"]
     running = subprocess.Popen(
-        line, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL
+        line, env={**os.environ, "PYTHONPATH": path}, stdout=-1, stderr=-1, text=True
     )
     try:
         deadline = time.monotonic() + 60
         while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
             time.sleep(0.05)
         running.send_signal(number)
-        assert running.wait(30) == 130
+        out, err = running.communicate(timeout=30)
     finally:
         running.kill()
         running.wait()
-    assert not Path(f"/proc/{pid.read_text()}").exists()
+    assert running.returncode == code
+    assert ends(pid.read_text())
+    if code == 130:  # what was proved until then is told
+        assert "sandstone conforms: 1 PASS" in out and "anychip: interrupted" in err

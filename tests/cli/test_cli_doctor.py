@@ -11,7 +11,9 @@ import crooked_chip
 import tiny_models
 from anychip.__main__ import main
 from anychip.chips.fake.memory import FakeMemory
+from anychip.cli import doctor as cli_doctor
 from anychip.contract.build import Compatibility, Finding, Verdict
+from anychip.contract.compile import build_error
 from anychip.contract.registration import Probe
 from anychip.ops.saved import load
 from anychip.run import doctor
@@ -45,18 +47,56 @@ def test_sound_chip_is_green(capsys) -> None:
     assert code == 0
     assert set(verdicts(found).values()) == {"good"}
     assert {"contract", "probe", "open", "versions", "copies", "memory"} <= set(found)
+    assert found["contract"]["text"].endswith(": compatible")
     assert "model" not in found
 
 
 def test_table_shows_colours_and_next_steps(capsys) -> None:
     assert main(["doctor", "--backend", "nope"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    (red,) = [line for line in lines if "red" in line]
-    assert "no chip 'nope' is installed" in red
-    assert "see `anychip chips`" in red
+    assert "│ red " in lines[0] and "no chip 'nope' is installed" in lines[0]
+    assert "│ next: see `anychip chips`" in lines[1]
     (memory,) = [line for line in lines if "memory" in line]
-    assert "yellow" in memory
+    assert "│ yellow " in memory
     assert "not looked at" in memory
+    assert lines[-1].startswith("red: 1, yellow: 7; ")
+
+
+def test_lines_are_as_wide_as_columns_says_and_a_step_is_never_cut(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["doctor", "--backend", "nope"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines) <= 60 < len(" ".join(lines[:2]))
+    step = "anychip " + "x" * 200
+    drawn = list(cli_doctor._lines(Finding("x", Verdict.BAD, "first\n" + "word " * 30, step), 60))
+    assert drawn[0] == "first" and drawn[-1] == f"next: {step}" and len(drawn) > 4
+
+
+def test_findings_are_told_before_the_next_look_is_taken(capsys, monkeypatch) -> None:
+    seen = []
+
+    def look(cls, device, timeout):
+        seen.append(capsys.readouterr().out)
+        return Finding("device", Verdict.GOOD, "fine")
+
+    monkeypatch.setattr(crooked_chip.CrookedChip, "check_device", classmethod(look))
+    assert main(["doctor", "--backend", "crooked"]) == 0
+    (before,) = seen
+    assert "│ contract " in before and "│ probe " in before
+
+
+def test_last_line_names_the_next_step(capsys, folder) -> None:
+    def last(*words: str) -> str:
+        assert main(["doctor", "--backend", "fake", *words]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last() == (
+        "nothing is wrong; no operator of a model was run (add --check-ops); "
+        "next: anychip conform --backend fake"
+    )
+    checked = last("--model-path", str(folder), "--check-ops", "--chip-option", "memory=1G")
+    assert "add --check-ops" not in checked
+    assert checked.endswith("next: anychip conform --backend fake --chip-option memory=1G")
 
 
 def test_device_that_is_not_there_is_red_and_ends_the_looks(capsys) -> None:
@@ -73,6 +113,25 @@ def test_reason_of_an_empty_probe_is_told(capsys, monkeypatch) -> None:
     code, found = examined(capsys, "--backend", "crooked")
     assert code == 1
     assert found["probe"]["text"] == "no device: the driver is not loaded"
+    assert found["probe"]["step"] == "mend that first"
+
+
+def test_what_is_to_be_installed_is_the_next_step(capsys, monkeypatch) -> None:
+    empty = classmethod(lambda cls: Probe((), "the SDK is missing: pip install 'sdk[all]'; go"))
+    monkeypatch.setattr(crooked_chip.CrookedChip, "probe", empty)
+    _, found = examined(capsys, "--backend", "crooked")
+    assert found["probe"]["step"] == "pip install 'sdk[all]'"
+
+
+def test_compiler_error_leads_to_its_source_line(capsys, monkeypatch) -> None:
+    said = "/usr/bin/g++ -c k.c ended with status 1: k.c: In function 'f':\nk.c:3:9: error: no 'x'"
+
+    def explode(cls, device, options):
+        raise build_error("crooked", f"{said}\n    3 |  x\nk.c:8:1: error: more")
+
+    monkeypatch.setattr(crooked_chip.CrookedChip, "open", classmethod(explode))
+    _, found = examined(capsys, "--backend", "crooked")
+    assert found["open"]["step"] == "mend k.c:3: no 'x'"
 
 
 def test_whatever_a_chip_raises_is_a_line(capsys, monkeypatch, folder) -> None:
@@ -85,6 +144,25 @@ def test_whatever_a_chip_raises_is_a_line(capsys, monkeypatch, folder) -> None:
     assert found["device"]["text"] == "OSError: the bus is gone"
     assert found["device"]["step"]
     assert found["model"]["text"] == "not looked at: 'device' is not sound"
+
+
+def test_chip_that_ends_the_program_is_no_sound_chip(capsys, monkeypatch) -> None:
+    def leave(cls, device, options):
+        raise SystemExit(0)
+
+    monkeypatch.setattr(crooked_chip.CrookedChip, "open", classmethod(leave))
+    code, found = examined(capsys, "--backend", "crooked")
+    assert (code, found["open"]["text"]) == (1, "SystemExit: 0")
+
+
+def test_chip_that_does_not_close_loses_no_findings(capsys, monkeypatch) -> None:
+    def stuck(self):
+        raise OSError("handle \udcff is gone")
+
+    monkeypatch.setattr(crooked_chip.CrookedChip, "close", stuck)
+    code, found = examined(capsys, "--backend", "crooked")
+    assert (code, found["close"]["text"]) == (1, "OSError: handle \\udcff is gone")
+    assert found["memory"]["verdict"] == "good"
 
 
 def test_wrong_option_is_told_at_the_opening(capsys) -> None:
@@ -103,7 +181,7 @@ def test_bytes_that_change_on_the_way_are_red(capsys, monkeypatch) -> None:
     monkeypatch.setattr(FakeMemory, "copy_out", changed)
     code, found = examined(capsys, "--backend", "crooked")
     assert code == 1
-    assert found["copies"]["text"] == "1 of 1048576 bytes came back changed"
+    assert found["copies"]["text"] == "1 of 1,048,576 bytes came back changed"
 
 
 @pytest.mark.parametrize(
@@ -194,6 +272,26 @@ def test_first_divergence_is_red_with_its_file(capsys, folder, tmp_path) -> None
     (file,) = tmp_path.iterdir()
     assert f"anychip replay-op {file} --backend crooked" in found["operator rms_norm"]["step"]
     assert load(file).op == "rms_norm"
+
+
+@pytest.mark.parametrize(
+    ("option", "limit", "text"),
+    [("deadly", "300", "killed by SIGSEGV"), ("endless", "5", "no answer within 5 s")],
+)
+def test_kernel_that_crashes_or_hangs_costs_its_line_alone(
+    option, limit, text, capsys, folder
+) -> None:
+    words = ["--backend", "crooked", "--chip-option", f"{option}=rms_norm", "--check-ops"]
+    words += ["--model-path", str(folder), "--check-timeout", limit]
+    code, found = examined(capsys, *words)
+    assert code == 1
+    assert found["memory plan"]["verdict"] == "good"
+    assert found["checked steps"]["verdict"] == "bad"
+    assert text in found["checked steps"]["text"]
+    assert f"{limit} s, see --check-timeout" in found["checked steps"]["text"]
+    assert found["checked steps"]["step"] == (
+        f"anychip conform --backend crooked --chip-option {option}=rms_norm --level operators"
+    )
 
 
 def test_looks_behind_a_gate_are_not_taken() -> None:

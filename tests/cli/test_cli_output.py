@@ -46,6 +46,13 @@ def test_a_full_disk_is_told_in_one_line(words):
     )
 
 
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_files_that_are_closed_change_no_verdict(closed):
+    words = [sys.executable, "-m", "anychip", "conform", "--backend", "fake", "--only", "P1"]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *words]
+    assert subprocess.run(shell, timeout=60, check=False, capture_output=True).returncode == 0
+
+
 def test_serve_tells_a_missing_home_before_anything_starts(monkeypatch, capsys):
     def unknown(uid):
         raise KeyError(uid)

@@ -21,6 +21,7 @@ from anychip.ops.oracle import CacheArrays, filled
 from anychip.ops.saved import SavedCall, save
 
 WRONG = "--chip-option=wrong=rms_norm"
+OLD = {"version of numpy": "1.0", "chip": "crooked", "step": "7"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,13 +93,16 @@ def test_wrong_implementation_diverges_and_its_recipe_does_not(tmp_path, capsys)
 
 def test_saved_outputs_are_judged_again(tmp_path, capsys) -> None:
     wrong = {"y": np.full_like(call_of("rms_norm").outputs["y"], 3)}
-    file = kept(tmp_path, call_of("rms_norm", outputs=wrong))
+    file = kept(tmp_path, call_of("rms_norm", outputs=wrong, seen_on=OLD))
     assert main(["replay-op", file, "--backend", "fake", "--json"]) == 0
     (row,) = [r for r in json.loads(capsys.readouterr().out)["rows"] if r["kind"] == "as saved"]
     assert not row["ok"]
     assert row["differences"][0]["found"] == 3
     assert main(["replay-op", file, "--backend", "fake"]) == 0
-    assert "It diverged where it was saved and agrees here" in capsys.readouterr().out
+    assert "it was saved on crooked, this is fake" in capsys.readouterr().out
+    assert main(["replay-op", file, "--backend", "crooked"]) == 0
+    text = "agrees here: the kernel or its version has changed since (version of numpy: 1.0 then, "
+    assert text in capsys.readouterr().out
     assert main(["replay-op", file, "--backend", "crooked", WRONG]) == 1
     assert "agrees here" not in capsys.readouterr().out
 
@@ -107,7 +111,7 @@ def test_index_into_nowhere_never_reaches_the_chip(tmp_path, capsys) -> None:
     call = call_of("embedding")
     beyond = {**call.inputs, "tokens": call.inputs["tokens"] + 10**6}
     file = kept(tmp_path, dataclasses.replace(call, inputs=beyond))
-    assert main(["replay-op", file, "--backend", "cpu"]) == 1
+    assert main(["replay-op", file, "--backend", "cpu"]) == 2
     assert "the oracle cannot compute the saved 'embedding'" in capsys.readouterr().err
 
 
@@ -134,7 +138,7 @@ def test_packed_weight_is_packed_again(tmp_path, capsys) -> None:
 
 
 def test_chip_without_the_format_says_so(tmp_path, capsys) -> None:
-    assert main(["replay-op", kept(tmp_path, with_weight("q8_0")), "--backend", "fake"]) == 1
+    assert main(["replay-op", kept(tmp_path, with_weight("q8_0")), "--backend", "fake"]) == 2
     assert "does not take 'weight' in q8_0; it takes float32" in capsys.readouterr().err
 
 
@@ -157,14 +161,14 @@ def test_chip_that_does_not_cover_the_call_says_why(tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["no-such.npz"], 1, "no-such.npz: cannot be read: No such file"),
+        (["no-such.npz"], 2, "no-such.npz: cannot be read: No such file"),
         ([], 2, "FILE"),
-        (["FILE", "--backend", "nope"], 1, "no chip 'nope' is installed"),
-        (["FILE", "--backend", "fake", "--chip-option", "x=1"], 1, "has no option 'x'"),
+        (["FILE", "--backend", "nope"], 2, "no chip 'nope' is installed"),
+        (["FILE", "--backend", "fake", "--chip-option", "x=1"], 2, "has no option 'x'"),
         (["FILE", "--device-index", "no"], 2, "--device-index: 'no' is not a whole number"),
         (
             ["FILE", "--backend", "fake", "--implementation", "x"],
-            1,
+            2,
             "has no 'x' for 'rms_norm'; it has: fake.rms_norm, composed",
         ),
         (["FILE", "--page-size", "1"], 2, "--page-size is a flag of `anychip serve`"),

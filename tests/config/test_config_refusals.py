@@ -112,6 +112,10 @@ def test_a_typing_error_gets_the_nearest_of_ours(typed, near):
     assert f"there is no flag {typed}; the nearest is {near} " in refused(f"{typed} 1")
 
 
+def test_a_flag_like_none_of_ours_gets_no_guess():
+    assert "there is no flag --zzzzz (see --help)" in refused("--zzzzz 1")
+
+
 def test_no_flag_of_ours_is_listed_as_refused():
     ours = [
         name for f in Declared.__dataclass_fields__.values() for name in f.metadata["flag"].names

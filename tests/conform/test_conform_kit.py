@@ -113,6 +113,14 @@ def test_a_level_that_lists_what_the_index_does_not_is_a_mistake_of_the_kit(keys
         run(levels() | {Level.MEMORY: lambda of: checks})
 
 
+def test_what_a_check_raises_is_told_also_where_it_is_no_utf8():
+    def breaks(on: Subject):
+        raise OSError("bus \udcff")
+
+    (result,) = run(levels(memory={"M1": breaks}), chosen=[Level.MEMORY])
+    assert result.proof.text.encode() == b"OSError: bus \\udcff"
+
+
 def test_what_a_check_raises_fails_it_and_the_next_one_has_the_device_opened_anew():
     of, seen = subject(), []
 

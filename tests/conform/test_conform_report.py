@@ -93,9 +93,11 @@ def test_the_text_tells_what_nobody_may_overlook_and_condenses_the_rest():
     assert lines[0] == "granite (driver 1.2)"
     assert re.search(r"^  operators +2 +0 +2 +1 +1 +1.5$", text, re.M)
     order = [line.split()[0] for line in lines if line and line[0] != " "][1:]
-    assert order == ["FAIL", "MISSING", "INCONCLUSIVE", "PASS", "UNSUPPORTED", "UNSUPPORTED"]
+    kinds = ["FAIL", "MISSING", "INCONCLUSIVE", "PASS", "UNSUPPORTED", "UNSUPPORTED"]
+    assert order == [*kinds, "granite"]
+    assert lines[-1].startswith("granite does not conform: ")
     assert "O1 silu: 9 cases, tolerance 4 declared" in text
-    assert "UNSUPPORTED   memory.traffic is an empty slot: O6 add, O6 silu" in lines
+    assert "UNSUPPORTED   O6 add, O6 silu: memory.traffic is an empty slot" in lines
     assert "M1" not in text
 
 
@@ -103,7 +105,15 @@ def test_declarations_that_differ_in_the_subject_alone_are_one_line():
     ops = ("add", "abs", "exp", "log", "neg")
     proofs = {f"O3 {op}": unsupported(f"{op!r} has no attribute") for op in ops}
     lines = to_text(report(proofs)).splitlines()
-    assert lines[-1] == "UNSUPPORTED   '…' has no attribute: O3 add, O3 abs, O3 exp and 2 more"
+    assert lines[-2] == "UNSUPPORTED   O3 add, O3 abs, O3 exp and 2 more: it has no attribute"
+    assert lines[-1].startswith("granite conforms: 5 UNSUPPORTED; fingerprint ")
+
+
+def test_what_follows_from_a_missing_operator_is_one_line_behind_it():
+    proofs = {f"{id} exp": missing("nothing computes 'exp' here: see R1") for id in ("O1", "O5")}
+    lines = to_text(report({"R1 exp": missing("exp is missing"), **proofs})).splitlines()
+    wanted = "MISSING       O1 exp, O5 exp: nothing computes it here: see R1"
+    assert [line for line in lines if line.startswith("MISSING")][1:] == [wanted]
 
 
 def test_verbose_tells_every_result():
@@ -175,6 +185,9 @@ def test_only_what_both_reports_were_asked_for_is_compared():
     assert not found.gone and not found.new and not found.worse
     assert not compare_reports(report(memory, levels=(Level.MEMORY,)), report()).new
     assert [change.subject for change in found.selection] == ["levels"]
+    asked = {"only": ("M*",), "levels": (Level.MEMORY,)}
+    less = compare_reports(report(memory, **asked), report({"M1": passed("")}, **asked))
+    assert {change.subject for change in less.gone} == memory.keys() - {"M1"}
     single = compare_reports(report(), report({"M1": passed("")}, only=("M1",)))
     assert not single.gone and [change.subject for change in single.selection] == ["only"]
 
@@ -183,6 +196,7 @@ def test_only_what_both_reports_were_asked_for_is_compared():
     "text, message",
     [
         ("not json", "is no report of `anychip conform`"),
+        ("[" * 100_000, "is no report of `anychip conform`"),
         ("[]", "is no report of `anychip conform`"),
         ('{"kind": "another"}', "is no report of `anychip conform`"),
         ('{"kind": "anychip conformance", "schema": 2}', "has schema 2, this anychip reads 1"),

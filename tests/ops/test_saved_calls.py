@@ -170,7 +170,10 @@ HELD = {"dtype": "float32", "shape": [2, 4]}
         ({"arrays": {"in.x": {**HELD, "strides": [1 << 40, 1]}}}, "spans"),
         ({"arrays": {"in.x": {**HELD, "strides": [-1, 1]}}}, "strides"),
         ({"arrays": {"in.y": HELD}}, "'x' is missing"),
-        ({"parts": {"x": [{"format": "q9", "shape": [1, 32]}]}}, "unknown format 'q9'"),
+        ({"parts": {"x": [{"format": "float32", "shape": [2, 4]}]}}, "'x' is no weight"),
+        ({"dtype": "int32"}, "results in int32"),
+        ({"arrays": {"in.x": HELD}}, "result 'y' has shape None, not (2, 2)"),
+        ({"arrays": {"in.x": HELD, "out.y": {**HELD, "shape": [4]}}}, "has shape (4,), not (2, 2)"),
     ],
 )
 def test_foreign_headers_are_refused(changes: dict, text: str, tmp_path) -> None:
@@ -186,6 +189,14 @@ def test_foreign_headers_are_refused(changes: dict, text: str, tmp_path) -> None
     with pytest.raises(SavedCallError, match=r"call\.npz") as refusal:
         load(path)
     assert text in str(refusal.value)
+
+
+def test_weight_of_an_unknown_format_is_refused(tmp_path) -> None:
+    path = tmp_path / "call.npz"
+    save(path, packed_call("q4_1"))
+    edited(path, parts={"weight": [{"format": "q9", "shape": [1, 32]}]})
+    with pytest.raises(SavedCallError, match="unknown format 'q9'"):
+        load(path)
 
 
 def test_attribute_of_another_type_is_refused(tmp_path) -> None:

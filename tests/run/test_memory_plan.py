@@ -77,6 +77,16 @@ def test_one_sequence_that_does_not_fit_is_refused_with_numbers(opened: Opened) 
         share(opened, MIB)
 
 
+@pytest.mark.parametrize("unified", [False, True])
+def test_total_that_would_be_enough_is_enough(opened: Opened, unified: bool) -> None:
+    with pytest.raises(NotEnoughMemory, match=r"A total of \d+ MiB .*for 32 tokens") as refused:
+        share(opened, MIB, used=MIB // 4, unified=unified)
+    told = int(str(refused.value).split("A total of ")[1].split()[0])
+    share(opened, told * MIB, used=MIB // 4, unified=unified)
+    with pytest.raises(NotEnoughMemory):
+        share(opened, (told - 1) * MIB, used=MIB // 4, unified=unified)
+
+
 def test_start_is_refused_before_weights_are_read(folder: Path) -> None:
     lines: list[str] = []
     small = {"max_running_requests": 2, "chunked_prefill_size": 16, "context_length": 512}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from anychip.bench import regress_baseline as baselines
 from anychip.bench.regress_baseline import Baseline, BaselineError, Known
@@ -14,12 +15,13 @@ from anychip.bench.regress_cases import DEMO, Case, chosen
 from anychip.bench.regress_judge import Outcome, Rules, judge
 from anychip.bench.regress_measure import (
     Figures,
+    Named,
     References,
     first_divergence,
     measure,
     own_limit,
 )
-from anychip.bench.regress_report import Report
+from anychip.bench.regress_report import Report, counted
 from anychip.config import ServeConfig
 from anychip.contract.discovery import open_chip
 from anychip.engine.loaded import LoadedModel
@@ -27,7 +29,6 @@ from anychip.model.tiny import write_tiny
 from anychip.run.fingerprint import fingerprint_id, fingerprint_of
 from anychip.run.plan_run import chip_options
 
-Tell = Callable[[str], None]
 CONTEXT = 512
 RETRIES = 4
 """How often a case that seems slower is measured again."""
@@ -50,17 +51,30 @@ class Question:
     repeats: int = 3
 
 
-def regress(asked: Question, tell: Tell) -> Report:
-    """Run and judge. tell: takes a line for each case. Raises BaselineError and what a start
-    raises."""
+class Watcher(Protocol):
+    """Hears how a run goes on."""
+
+    def begins(self, text: str, cases: int) -> None:
+        """text: what is run and what it is compared with."""
+
+    def case_begins(self, key: str) -> None:
+        """The case that is run now."""
+
+    def case_ended(self, outcome: Outcome) -> None:
+        """It is over and judged."""
+
+
+def regress(asked: Question, watcher: Watcher) -> Report:
+    """Run and judge. Raises BaselineError and what a start raises."""
     cases = chosen(asked.set, asked.only)
     fingerprint = _fingerprint(asked.config)
     id = fingerprint_id(fingerprint)
     before = baselines.best(asked.baseline, asked.config.backend, fingerprint, id)
     same = before is not None and before.fingerprint_id == id
     compared = _compared(asked, before, same=same)
-    tell(f"{len(cases)} cases on {asked.config.backend}, fingerprint {id}. {compared}")
-    run = _Run(asked, before.cases if before else {}, Rules(asked.speed_limit, same), tell)
+    head = f"{counted(len(cases))} on {asked.config.backend}, fingerprint {id}. {compared}"
+    watcher.begins(head, len(cases))
+    run = _Run(asked, before.cases if before else {}, Rules(asked.speed_limit, same), watcher)
     for model, group in groupby(cases, key=lambda case: case.model):
         run.model(model, group)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -98,16 +112,18 @@ class _Run:
     asked: Question
     before: Mapping[str, Known]
     rules: Rules
-    tell: Tell
+    watcher: Watcher
     outcomes: list[Outcome] = field(default_factory=list)
-    named: dict[str, str] = field(default_factory=dict)
+    named: dict[str, Named] = field(default_factory=dict)
 
     def model(self, name: str, cases: Iterable[Case]) -> None:
         """All cases of one model, loaded once."""
         with LoadedModel(_config(self.asked, name)) as model:
             references = References(model.opened.checkpoint)
             for case in cases:
+                self.watcher.case_begins(case.key)
                 self._case(model, case, references)
+                self.watcher.case_ended(self.outcomes[-1])
 
     def _case(self, model: LoadedModel, case: Case, references: References) -> None:
         def judged(now: Figures) -> Outcome:
@@ -128,11 +144,8 @@ class _Run:
             now = now.with_speed_of(again)
             outcome = judged(now)
         self.outcomes.append(outcome)
-        verdict = "; ".join(outcome.failed) or "ok"
-        self.tell(f"{case.key}: deviation {now.deviation:.3g}, {verdict}")
         if outcome.diverges or now.wrong:
             self.named[case.key] = first_divergence(model, case)
-            self.tell(f"  {self.named[case.key]}")
 
 
 def _config(asked: Question, model: str) -> ServeConfig:
@@ -158,11 +171,14 @@ def _config(asked: Question, model: str) -> ServeConfig:
 
 
 def _compared(asked: Question, before: Baseline | None, *, same: bool) -> str:
-    where = f"{asked.baseline}/{asked.config.backend}"
     if before is None:
+        where = str(asked.baseline / asked.config.backend)
+        if not asked.baseline.is_absolute():
+            where += f" (relative to the working directory {Path.cwd()})"
         return (
             f"There is no baseline in {where}: deviations are judged by what rounding explains, "
-            "speeds are not judged"
+            "speeds are not judged. Name the folder with --baseline, or make a baseline of this "
+            "run with --update --reason TEXT"
         )
     which = f"Baseline of {before.date} ({before.reason})"
     if same:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from anychip.bench.regress_measure import Figures
 
@@ -54,7 +58,7 @@ def load(path: Path) -> Baseline:
     """Read a baseline. Raises BaselineError for anything else."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BaselineError(f"baseline {path} cannot be read: {error}") from error
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if schema != SCHEMA:
@@ -66,17 +70,29 @@ def load(path: Path) -> Baseline:
         cases = {key: Known(**known) for key, known in raw.pop("cases").items()}
         del raw["schema"]
         raw["history"] = tuple(raw["history"])
-        return Baseline(cases=cases, **raw)
-    except (AttributeError, KeyError, TypeError) as error:
+        found = Baseline(cases=cases, **raw)
+        msgspec.convert(asdict(found), Baseline)  # each value of the type that is written there
+        return found
+    except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
         raise BaselineError(f"baseline {path} lacks something or has too much: {error}") from error
 
 
 def save(folder: Path, baseline: Baseline) -> Path:
-    """Write `folder`/BACKEND/FINGERPRINT.json and return its path."""
+    """Write `folder`/BACKEND/FINGERPRINT.json, wholly or not at all, and return its path.
+
+    Raises BaselineError where that is not possible; what was there stays.
+    """
     path = _path(folder, baseline.backend, baseline.fingerprint_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     text = json.dumps({"schema": SCHEMA, **asdict(baseline)}, indent=1, sort_keys=True)
-    path.write_text(text + "\n", encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise BaselineError(f"baseline {path} cannot be written: {error.strerror}") from error
     return path
 
 

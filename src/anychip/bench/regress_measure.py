@@ -17,6 +17,7 @@ from anychip.model.checkpoint import Checkpoint
 from anychip.ops.check import relative_l2
 from anychip.ops.composed_error import MULTIPLE
 from anychip.ops.limits import ROUNDOFF
+from anychip.run.divergences import DivergenceLog
 from anychip.run.reference import composed_logits, reference_logits
 
 FIRST_ID = 3
@@ -48,6 +49,18 @@ class Figures:
             prefill=_better(self.prefill, other.prefill),
             decode=_better(self.decode, other.decode),
         )
+
+
+@dataclass(frozen=True)
+class Named:
+    """What diverges in a case, or what to look at instead. saved: the file of the call and the
+    command that runs it again, or why there is none; empty where no operator diverges."""
+
+    what: str
+    saved: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.saved}" if self.saved else self.what
 
 
 def _better(speed: float | None, other: float | None) -> float | None:
@@ -105,20 +118,27 @@ def own_limit(model: LoadedModel, case: Case, references: References, now: Figur
     return MULTIPLE * worst
 
 
-def first_divergence(model: LoadedModel, case: Case) -> str:
+def first_divergence(model: LoadedModel, case: Case) -> Named:
     """Run the case with every operator against the oracle; the first that diverges, or what to
     look at instead."""
-    judge = step_checker(model.opened, model.config.check_ops_path)
+    config, opened = model.config, model.opened
+    judge = step_checker(opened, config.check_ops_path)
+    options = config.chip_option
+    kept = DivergenceLog(config.check_ops_path, opened.chip, config.device_index, options)
+    judge.keep = kept.keep  # the report tells of it, not the log
     prompts = prompts_of(case, model.opened.checkpoint.config.vocab_size)
     with model.session(chunk=case.route.chunk) as session:
         session.runner.checker = judge
         try:
             _run(session, case, prompts)
         except ChipError as error:
-            return str(error)
+            return Named(str(error))
+        finally:
+            session.runner.checker = None  # it would log its counts at the end
+            judge.close()
         for found in judge.found.values():
-            return str(found)
-        return (
+            return Named(str(found), found.kept)
+        return Named(
             f"no operator diverges from the oracle in {judge.checked} calls: look at weights, "
             "caches and page tables"
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from anychip.bench.regress_judge import Outcome
+from anychip.bench.regress_measure import Named
 
 SCHEMA = 1
 COLUMNS = ("case", "dtype", "deviation", "baseline", "limit", "prefill", "decode", "verdict")
@@ -25,7 +26,7 @@ class Report:
     fingerprint_id: str
     compared: str
     outcomes: Sequence[Outcome]
-    named: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, Named] = field(default_factory=dict)
 
     @property
     def worse(self) -> list[Outcome]:
@@ -36,8 +37,23 @@ class Report:
     def summary(self) -> str:
         """One line."""
         count, worse = len(self.outcomes), len(self.worse)
-        text = f"{count} cases on {self.backend}: "
+        text = f"{counted(count)} on {self.backend}: "
+        if count == 1:
+            return text + ("worse" if worse else "not worse")
         return text + (f"{worse} worse" if worse else "none is worse")
+
+
+def counted(cases: int) -> str:
+    """A number of cases in words."""
+    return "1 case" if cases == 1 else f"{cases} cases"
+
+
+def failures(report: Report) -> dict[str, list[str]]:
+    """Of each case that is worse: why, then what diverges and how to run it again."""
+    found = {outcome.key: list(outcome.failed) for outcome in report.worse}
+    for key, named in report.named.items():
+        found[key] += [text for text in (named.what, named.saved) if text]
+    return found
 
 
 def rows(report: Report) -> list[tuple[str, ...]]:
@@ -78,9 +94,10 @@ def markdown(report: Report) -> str:
         "|" + "---|" * len(COLUMNS),
         *(f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows(report)),
     ]
-    if report.named:
-        lines += ["", "What diverges:", ""]
-        lines += [f"* {key}: {text}" for key, text in report.named.items()]
+    if report.worse:
+        lines += ["", "What is worse:", ""]
+        for key, texts in failures(report).items():
+            lines += [f"* {key}", *(f"  * {text}" for text in texts)]
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from anychip.cli.demo import with_demo_model
 from anychip.cli.output import say
-from anychip.config import ConfigError, FlagParser, own_values, parse, serve_parser
+from anychip.config import ConfigError, FlagParser, ServeConfig, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ OBEYED = ("model", "chip", "memory", "files and logging")
 class BisectOptions:
     """What --backend is compared with, and on which text."""
 
-    backend_ref: str = declared(
-        "", Flag(("--backend-ref",), _GROUP, "chip whose text is taken as right", "CHIP")
+    backend_ref: str | None = declared(
+        None, Flag(("--backend-ref",), _GROUP, "chip whose text is taken as right", "CHIP")
     )
     chip_option_ref: dict[str, str] = dataclasses.field(
         default_factory=dict,
@@ -69,6 +69,11 @@ def add_arguments() -> FlagParser:
     )
     add_flags(parser, BisectOptions)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    sound = ServeConfig.backend
+    parser.show_examples(
+        f"anychip bisect --model-path model.gguf --backend mychip --backend-ref {sound}",
+        f"anychip bisect --backend {sound} --backend-ref {sound} --chip-option-ref NAME=VALUE",
+    )
     return parser
 
 
@@ -82,9 +87,8 @@ def run(argv: Sequence[str]) -> int:
         raise ConfigError("--chat-template: the prompt is plain text here; leave it out")
     level = config.log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
-    config = with_demo_model(config)
     from anychip.engine.bisect import CannotJudge
-    from anychip.engine.bisect_run import Question, bisect
+    from anychip.engine.bisect_run import Question, bisect, check_chips
     from anychip.engine.build import REFUSALS
 
     asked = Question(
@@ -96,7 +100,8 @@ def run(argv: Sequence[str]) -> int:
         device_index_ref=options.device_index_ref,
     )
     try:
-        found = bisect(asked, _progress)
+        check_chips(asked)
+        found = bisect(dataclasses.replace(asked, config=with_demo_model(config)), _progress)
     except (CannotJudge, *REFUSALS) as error:
         print(f"anychip: cannot be judged: {error}", file=sys.stderr)
         return 2

@@ -20,6 +20,7 @@ from anychip.flags import Flag, add_flags, declared
 
 if TYPE_CHECKING:
     from anychip.conform.report import Report
+    from anychip.conform.result import Result
     from anychip.conform.selection import Selection
 
 _REPORT = "run and report"
@@ -55,6 +56,8 @@ class ConformOptions:
             return
         if Path(self.output).suffix not in FORMATS:
             raise ConfigError(f"--output: {self.output} must end in {' or '.join(FORMATS)}")
+        if Path(self.output).is_dir():
+            raise ConfigError(f"--output: {self.output} is a folder; name a file")
         if not Path(self.output).parent.is_dir():
             raise ConfigError(f"--output: {self.output}: there is no such folder; make it first")
 
@@ -69,6 +72,10 @@ def add_arguments() -> FlagParser:
         " run. Exit code 1 where a check is FAIL or MISSING."
         " `anychip conform diff BEFORE.json AFTER.json` compares two reports."
         " What each id proves: docs/conformance.md.",
+    )
+    parser.show_examples(
+        "anychip conform --backend CHIP --output report.json",
+        "anychip conform --backend CHIP --level operators --only O1:rms_norm --verbose",
     )
     add_chip_flags(parser)
     chosen = parser.add_argument_group("checks")
@@ -96,41 +103,65 @@ def run(argv: Sequence[str]) -> int:
 
     selection = Selection(levels_of(namespace.level or ()), tuple(namespace.only or ()))
     check_backend(config.backend)
-    with _termination_as_interrupt():
-        report = _prove(config, selection, options.check_timeout)
+    report, interrupted = _prove(config, selection, options.check_timeout)
     _tell(report, options)
+    if interrupted:
+        print("anychip: interrupted: the checks behind these were not run", file=sys.stderr)
+        return 130
     return 0 if report.ok else 1
 
 
-def _prove(config: ServeConfig, selection: Selection, timeout_s: float) -> Report:
+def _prove(config: ServeConfig, selection: Selection, timeout_s: float) -> tuple[Report, bool]:
+    """What was proved, and whether the run was interrupted. Raises KeyboardInterrupt before the
+    first result."""
     from anychip.cli.progress import progress
     from anychip.conform.isolation import Isolated
     from anychip.conform.kit import run_checks
     from anychip.conform.report import report_of
 
-    with Isolated(config, timeout_s) as prover:
+    # After the imports: an interrupt that falls into one of those may be swallowed there.
+    results: list[Result] = []
+    interrupted = False
+    with _termination_as_interrupt(), Isolated(config, timeout_s) as prover:
         fingerprint = prover.fingerprint()
-        with progress() as watcher:
-            results = run_checks(prover, selection, watcher)
-    return report_of(results, fingerprint, selection)
+        try:
+            with progress() as watcher:
+                run_checks(prover, selection, watcher, results)
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            interrupted = True
+    return report_of(results, fingerprint, selection), interrupted
 
 
 def _tell(report: Report, options: ConformOptions) -> None:
     from anychip.conform.proof import Status
     from anychip.conform.report import to_json
-    from anychip.conform.report_text import to_markdown, to_text
+    from anychip.conform.report_text import to_text
 
-    if options.output is not None:
-        markdown = options.output.endswith(".md")
-        Path(options.output).write_text(to_markdown(report) if markdown else to_json(report))
+    unwritten = "" if options.output is None else _write(Path(options.output), report)
     text = to_json(report) if options.json else to_text(report, verbose=options.verbose)
     say(text, end="")
     if unsure := len(report.rows(Status.INCONCLUSIVE)):
-        print(
-            f"anychip: {unsure} checks are INCONCLUSIVE: they prove nothing until what their line"
-            " names is changed",
-            file=sys.stderr,
-        )
+        text = "check proves" if unsure == 1 else "checks prove"
+        print(f"anychip: {unsure} {text} nothing here: INCONCLUSIVE, see above", file=sys.stderr)
+    if unwritten:
+        raise ConfigError(unwritten)
+    if options.output is not None:
+        print(f"anychip: the report is in {options.output}", file=sys.stderr)
+
+
+def _write(path: Path, report: Report) -> str:
+    """Write the report; why it is not written, or empty: a long run must still be told."""
+    from anychip.conform.report import to_json
+    from anychip.conform.report_text import to_markdown
+
+    text = to_markdown(report) if path.suffix == ".md" else to_json(report)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        return f"--output: cannot write to {path}: {error.strerror}"
+    return ""
 
 
 @contextmanager

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from anychip.cli.demo import with_demo_model
 from anychip.cli.output import drawing, say
-from anychip.config import CHECKED, FlagParser, parse, serve_parser
+from anychip.config import CHECKED, FlagParser, ServeConfig, own_values, parse, serve_parser
+from anychip.flags import Flag, add_flags, declared
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from anychip.contract.build import Finding
 
 WIDE = 160
-"""Columns of a table that no terminal shows."""
+"""Columns of lines that no terminal shows."""
 
 _COLOURS = {"good": "green", "unknown": "yellow", "bad": "red"}
+_NAME_COLUMNS, _LEAST_COLUMNS = 16, 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """How the looks are taken and told."""
+
+    check_timeout: float = declared(
+        600.0,
+        Flag(
+            ("--check-timeout",),
+            "doctor",
+            "seconds that the steps of --check-ops may take in their process; then they are red",
+            "SECONDS",
+            low=1,
+            high=86400,
+        ),
+    )
+    json: bool = declared(False, Flag(("--json",), "doctor", "print one JSON list, at the end"))
 
 
 def add_arguments() -> FlagParser:
@@ -28,41 +50,70 @@ def add_arguments() -> FlagParser:
         "anychip doctor",
         "Look a chip over; with --model-path the model on it too; with --check-ops compare the"
         " operators of a prefill and two decode steps with the oracle (of the demo model where"
-        " none is named). Exit code 1 where something is red.",
+        " none is named), in a process of their own. Exit code 1 where something is red.",
         CHECKED,
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    parser.show_examples(
+        "anychip doctor --backend CHIP",
+        "anychip doctor --backend CHIP --check-ops --model-path DIR_OR_GGUF",
+    )
+    add_flags(parser, DoctorOptions)
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the findings; 1 where one is bad."""
+    """Print the findings as they are made; 1 where one is bad."""
     config, namespace = parse(add_arguments(), argv)
+    options = DoctorOptions(**own_values(DoctorOptions, namespace))
     if config.check_ops:
         config = with_demo_model(config)
+        limit = f"at most {options.check_timeout:g} s (--check-timeout)"
+        print(f"anychip: checked steps run in a process of their own, {limit}", file=sys.stderr)
     from anychip.contract.build import Verdict
     from anychip.engine.doctor import doctor
 
-    findings = list(doctor(config, model=config.model_path is not None))
-    if namespace.json:
-        say(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    found = []
+    model = config.model_path is not None
+    for finding in doctor(config, model=model, timeout_s=options.check_timeout):
+        found.append(finding)
+        if not options.json:
+            _draw(finding)
+    if options.json:
+        say(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        with drawing(WIDE) as console:
-            console.print(_table(config.backend, findings))
-    return 1 if any(finding.verdict is Verdict.BAD for finding in findings) else 0
+        say(_closing(found, config))
+    return 1 if any(finding.verdict is Verdict.BAD for finding in found) else 0
 
 
-def _table(backend: str, findings: Sequence[Finding]) -> Table:
-    from rich.table import Table
+def _draw(finding: Finding) -> None:
     from rich.text import Text
 
-    table = Table(title=f"chip {backend}")
-    table.add_column("", no_wrap=True)
-    table.add_column("what", no_wrap=True)
-    for name in ("finding", "next"):
-        table.add_column(name, overflow="fold")
-    for finding in findings:
+    with drawing(WIDE) as console:
         colour = _COLOURS[finding.verdict.value]
-        cells = (finding.name, finding.text, finding.step)
-        table.add_row(Text(colour, colour), *(Text(cell) for cell in cells))
-    return table
+        for number, line in enumerate(_lines(finding, console.width)):
+            first = number == 0
+            text = Text("│ ").append(f"{colour if first else '':6}", colour)
+            text.append(f" │ {finding.name if first else '':{_NAME_COLUMNS}} │ {line}")
+            console.print(text, soft_wrap=True)
+
+
+def _lines(finding: Finding, columns: int) -> Iterator[str]:
+    """The text, wrapped, and the next step in one line, so that it can be copied as it is."""
+    room = max(columns - len("│ yellow │  │ ") - _NAME_COLUMNS, _LEAST_COLUMNS)
+    for line in finding.text.splitlines() or [""]:
+        yield from textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False) or [""]
+    if finding.step:
+        yield f"next: {finding.step}"
+
+
+def _closing(found: Sequence[Finding], config: ServeConfig) -> str:
+    """What it all comes to, and the next step where nothing is red."""
+    from anychip.run.doctor import conform_step
+
+    counts = Counter(_COLOURS[finding.verdict.value] for finding in found)
+    if counts["red"]:
+        return f"red: {counts['red']}, yellow: {counts['yellow']}; take the first red one's step"
+    text = f"nothing is red, {counts['yellow']} yellow" if counts["yellow"] else "nothing is wrong"
+    if not config.check_ops:
+        text += "; no operator of a model was run (add --check-ops)"
+    return f"{text}; next: {conform_step(config)}"

@@ -21,8 +21,16 @@ if TYPE_CHECKING:
     import argparse
 
     from anychip.engine.offline import Completion
+    from anychip.run.check import StepChecker
 
 _GROUP = "generate"
+log = logging.getLogger("anychip.engine")
+
+_ENOUGH_TOKENS = 4
+_SLOW = (
+    f"--check-ops: --max-new-tokens {_ENOUGH_TOKENS} is enough to meet most defects; "
+    "`anychip doctor --check-ops` checks three steps, which takes seconds"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,10 @@ class GenerateOptions:
 def add_arguments() -> FlagParser:
     """The parser of this command: prompts, sampling, and the settings that have a meaning here."""
     parser = serve_parser("anychip generate", "Answer prompts without a server.", CHECKED)
+    parser.show_examples(
+        'anychip generate --prompt "The capital of France is"',
+        "anychip generate --model-path DIR_OR_GGUF --chat --prompt-file FILE --json",
+    )
     source = parser.add_argument_group("prompt (standard input where neither is given)")
     source.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt, repeatable")
     source.add_argument("--prompt-file", metavar="FILE", help="a file that is one prompt")
@@ -79,22 +91,31 @@ def run(argv: Sequence[str]) -> int:
     config = with_demo_model(config)
     level = config.log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
-    from anychip.engine.build import checker_of
+    from anychip.engine.build import end_checks
     from anychip.engine.offline import OfflineEngine
 
+    if config.check_ops and options.max_new_tokens > _ENOUGH_TOKENS:
+        log.info(_SLOW)
     with OfflineEngine(config, report=logging.getLogger("anychip").info) as engine:
         answers = engine.generate(prompts, params, chat=options.chat)
-        checker = checker_of(engine.engine) if config.check_ops else None
+        checker = end_checks(engine.engine) if config.check_ops else None
     for number, answer in enumerate(answers, 1):
         if len(answers) > 1 and not options.json:
             say(f"--- prompt {number}")
         say(_as_json(answer) if options.json else answer.text)
         if answer.error:
             print(f"anychip: error: {answer.error}", file=sys.stderr)
-    diverged = checker is not None and bool(checker.found)
-    if checker is not None and diverged:
-        print(f"anychip: error: {checker.counts}", file=sys.stderr)
+    diverged = checker is not None and _tell_checks(checker)
     return 1 if diverged or any(answer.error for answer in answers) else 0
+
+
+def _tell_checks(checker: StepChecker) -> bool:
+    """Whether an operator diverged, and the counts: an error then, a line of the log otherwise."""
+    if checker.found:
+        print(f"anychip: error: {checker.counts}", file=sys.stderr)
+    else:
+        log.info("%s", checker.counts)
+    return bool(checker.found)
 
 
 def read_prompts(namespace: argparse.Namespace) -> list[str]:

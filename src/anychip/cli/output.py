@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -33,12 +34,16 @@ def say(text: str, end: str = "\n") -> None:
 
 
 @contextmanager
-def drawing(width: int | None = None) -> Iterator[Console]:
-    """A console whose drawing is printed when it is complete. Raises OutputLost."""
+def drawing(width: int = 80) -> Iterator[Console]:
+    """A console whose drawing is printed when it is complete. Raises OutputLost.
+
+    width: columns where no terminal shows it and COLUMNS is not set.
+    """
     from rich.console import Console
 
     drawn, shown = io.StringIO(), sys.stdout is not None and sys.stdout.isatty()
-    yield Console(file=drawn, force_terminal=shown, width=None if shown else width)
+    columns = None if shown else shutil.get_terminal_size((width, 24)).columns
+    yield Console(file=drawn, force_terminal=shown, width=columns)
     say(drawn.getvalue(), end="")
 
 

@@ -19,8 +19,6 @@ from anychip.flags import Flag, add_flags, declared
 from anychip.settings import user_path
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from anychip.bench.regress_report import Report
     from anychip.config import ServeConfig
 
@@ -28,6 +26,7 @@ _GROUP = "regress"
 OBEYED = ("chip", "files and logging")
 """Groups of settings that have a meaning here: the models and their sizes are the set's."""
 WIDE = 200
+"""Columns of a table that no terminal shows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +57,13 @@ class RegressOptions:
         None, Flag(("--only",), _GROUP, "cases that fit a pattern, such as 'tiny-q8_0/*'", "GLOB")
     )
     baseline: str = declared(
-        "bench/baselines", Flag(("--baseline",), _GROUP, "folder of accepted figures", "DIR")
+        "bench/baselines",
+        Flag(
+            ("--baseline",),
+            _GROUP,
+            "folder of accepted figures, relative to the working directory",
+            "DIR",
+        ),
     )
     output: str | None = declared(
         None, Flag(("--output",), _GROUP, "folder for regress.md and regress.json [none]", "DIR")
@@ -91,7 +96,14 @@ class RegressOptions:
         ),
     )
 
+    verbose: bool = declared(
+        False, Flag(("--verbose", "-v"), _GROUP, "print the figures of every case, not of models")
+    )
+    json: bool = declared(False, Flag(("--json",), _GROUP, "print one JSON object"))
+
     def __post_init__(self) -> None:
+        if self.json and self.verbose:
+            raise ConfigError("--verbose: --json prints every case already; leave one out")
         if self.update and not self.reason:
             raise ConfigError("--update: say why the figures changed with --reason TEXT")
         if self.reason and not self.update:
@@ -107,7 +119,10 @@ def add_arguments() -> FlagParser:
         OBEYED,
     )
     add_flags(parser, RegressOptions)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.show_examples(
+        "anychip regress --backend mychip --output out",
+        "anychip regress --backend mychip --update --reason 'linear sums in blocks of 64'",
+    )
     return parser
 
 
@@ -118,10 +133,10 @@ def run(argv: Sequence[str]) -> int:
     level = config.log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
     report = _report(config, options)
-    if namespace.json:
+    if options.json:
         say(_as_json(report))
     else:
-        _print(report)
+        _print(report, verbose=options.verbose)
     if options.output is not None:
         _write(user_path(options.output, "--output"), report)
     if options.update and options.reason:
@@ -136,6 +151,7 @@ def run(argv: Sequence[str]) -> int:
 def _report(config: ServeConfig, options: RegressOptions) -> Report:
     from anychip.bench.regress import Question, regress
     from anychip.bench.regress_cases import DEMO, chosen
+    from anychip.cli.regress_progress import progress
 
     cases = chosen(options.set, options.only)
     if not cases:
@@ -152,11 +168,8 @@ def _report(config: ServeConfig, options: RegressOptions) -> Report:
             speed_limit=options.speed_limit,
             repeats=options.repeats,
         )
-        return regress(asked, _progress)
-
-
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        with progress() as watcher:
+            return regress(asked, watcher)
 
 
 def _as_json(report: Report) -> str:
@@ -176,24 +189,12 @@ def _write(folder: Path, report: Report) -> None:
         raise ConfigError(f"--output: cannot write to {folder}: {error.strerror}") from error
 
 
-def _print(report: Report) -> None:
+def _print(report: Report, *, verbose: bool) -> None:
+    from anychip.bench.regress_report import failures
+    from anychip.cli.regress_table import draw
+
     with drawing(WIDE) as console:
-        console.print(_table(report))
-    for key, text in report.named.items():
-        say(f"{key}: {text}")
+        draw(console, report, verbose=verbose)
+    for key, texts in failures(report).items():
+        say("\n  ".join([f"{key} is worse:", *texts]))
     say(report.summary)
-
-
-def _table(report: Report) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    from anychip.bench.regress_report import COLUMNS, rows
-
-    table = Table(title=f"{report.backend}, fingerprint {report.fingerprint_id}")
-    table.caption = f"{report.compared}. prefill, decode: tokens a second, now/baseline"
-    for name in COLUMNS:
-        table.add_column(name, no_wrap=name != "verdict", overflow="fold")
-    for row in rows(report):
-        table.add_row(*(Text(cell) for cell in row))
-    return table

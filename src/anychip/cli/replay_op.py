@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from anychip.cli.output import drawing, say
-from anychip.config import FlagParser, ServeConfig, parse
+from anychip.config import ConfigError, FlagParser, ServeConfig, parse
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 WIDE = 200
 """Columns of a table that no terminal shows."""
 
-_ONLY_THERE = (
-    "It diverged where it was saved and agrees here: compare the versions, then look at what lay"
-    " around the call there: memory shared with an input, work queued before it, a cold cache."
+_AROUND = (
+    "look at what lay around the call there: memory shared with an input, work queued before it,"
+    " a cold cache."
 )
+
+_OF_THE_RUN = ("step", "call")
+"""What a saved call tells of the run, not of the chip."""
 
 
 def add_arguments() -> FlagParser:
@@ -32,8 +36,9 @@ def add_arguments() -> FlagParser:
     parser = FlagParser(
         "anychip replay-op",
         "Run a saved operator call on a chip: by every implementation that covers it and by its"
-        " recipe, each compared with the oracle. Exit code 1 where the asked one diverges. Replay"
-        " files that you trust: their index values reach the chip.",
+        " recipe, each compared with the oracle. Exit code 0: the asked one agrees; 1: it diverges"
+        " or does not run; 2: the file, the chip or a flag cannot be used. Replay files that you"
+        " trust: their index values reach the chip.",
     )
     parser.add_argument("file", metavar="FILE", help="a file that --check-ops wrote")
     parser.add_argument(
@@ -49,37 +54,66 @@ def add_arguments() -> FlagParser:
         help="run this one alone, or `composed` [all; the saved one is the asked one]",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.show_examples(
+        "anychip replay-op ~/.cache/anychip/divergences/FILE.npz --backend mychip",
+        "anychip replay-op FILE.npz --backend mychip --implementation composed",
+    )
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Print what each implementation gives; 1 where the asked one diverges or cannot run."""
     config, namespace = parse(add_arguments(), argv)
-    from anychip.ops.saved import load
-
-    call = load(Path(namespace.file))
-    rows = _rows(config, call, namespace.implementation)
+    call, seen = _replayed(config, Path(namespace.file), namespace.implementation)
+    rows = seen.rows
     asked = _asked(rows, call, namespace.implementation)
     if namespace.json:
-        text = msgspec.json.encode(_as_json(call, rows, asked))
+        text = msgspec.json.encode(_as_json(call, seen, asked))
         say(msgspec.json.format(text, indent=2).decode())
     else:
-        _draw(config.backend, call, rows)
+        _draw(call, seen)
     wrong = [row.implementation for row in asked if not row.ok]
     if wrong:
         verb = "diverges or does not run" if len(wrong) == 1 else "diverge or do not run"
         print(f"anychip: {', '.join(wrong)} {verb} on {config.backend}", file=sys.stderr)
+    if not asked:
+        print(f"anychip: no implementation of {config.backend} covers the call", file=sys.stderr)
     return 1 if wrong or not asked else 0
 
 
-def _rows(config: ServeConfig, call: SavedCall, only: str | None) -> list[Replayed]:
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What this chip gives. here: its versions and options, by the names of a saved call."""
+
+    backend: str
+    rows: Sequence[Replayed]
+    here: Mapping[str, str]
+
+
+def _replayed(config: ServeConfig, path: Path, only: str | None) -> tuple[SavedCall, _Seen]:
+    """Raises ConfigError where the file, the chip or the implementation cannot be used."""
+    from anychip.contract.errors import ContractError
+    from anychip.ops.saved import SavedCallError, load
+    from anychip.run.replay import ReplayError
+
+    try:
+        call = load(path)
+        return call, _seen(config, call, only)
+    except (SavedCallError, ReplayError, ContractError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def _seen(config: ServeConfig, call: SavedCall, only: str | None) -> _Seen:
     from anychip.contract.discovery import open_chip
+    from anychip.run.divergences import seen_on
     from anychip.run.plan_run import chip_options
     from anychip.run.replay import replay
 
     chip = open_chip(config.backend, config.device_index, chip_options(config))
+    given = {f"option {name}": value for name, value in config.chip_option.items()}
     try:
-        return replay(call, chip, only)
+        here = {**seen_on(chip), "device": str(config.device_index), **given}
+        return _Seen(config.backend, replay(call, chip, only), here)
     finally:
         chip.close()
 
@@ -93,17 +127,35 @@ def _asked(rows: Sequence[Replayed], call: SavedCall, only: str | None) -> list[
     return named or [row for row in ran if row.verdict is not None]
 
 
-def _draw(backend: str, call: SavedCall, rows: Sequence[Replayed]) -> None:
+def _draw(call: SavedCall, seen: _Seen) -> None:
     with drawing(WIDE) as console:
         console.print(_head(call), highlight=False, markup=False, soft_wrap=True)
-        console.print(_table(backend, rows))
-        for row in rows:
+        console.print(_table(seen.backend, seen.rows))
+        for row in seen.rows:
             if row.differences:
                 text = "; ".join(str(difference) for difference in row.differences)
                 line = f"{row.implementation} ({row.kind}), worst first: {text}"
                 console.print(line, highlight=False, markup=False, soft_wrap=True)
-        if _only_there(call, rows):
-            console.print(_ONLY_THERE, highlight=False, markup=False, soft_wrap=True)
+        if hint := _hint(call, seen):
+            console.print(hint, highlight=False, markup=False, soft_wrap=True)
+
+
+def _hint(call: SavedCall, seen: _Seen) -> str:
+    """What may explain that it diverged where it was saved and not here; empty where it did."""
+    if not _only_there(call, seen.rows):
+        return ""
+    text = "It diverged where it was saved and agrees here: "
+    there = call.seen_on.get("chip", "unknown")
+    if there != seen.backend:
+        here = f"it was saved on {there}, this is {seen.backend}"
+        return f"{text}{here}. Replay it there; then {_AROUND}"
+    changed = [
+        f"{name}: {call.seen_on.get(name, 'none')} then, {seen.here.get(name, 'none')} now"
+        for name in dict.fromkeys((*call.seen_on, *seen.here))
+        if name not in _OF_THE_RUN and call.seen_on.get(name) != seen.here.get(name)
+    ]
+    which = "; ".join(changed) or "the versions and options that were recorded are the same"
+    return f"{text}the kernel or its version has changed since ({which}). If not, {_AROUND}"
 
 
 def _only_there(call: SavedCall, rows: Sequence[Replayed]) -> bool:
@@ -155,11 +207,12 @@ def _cells(row: Replayed) -> tuple[str, ...]:
     return row.implementation, row.kind, *figures, words
 
 
-def _as_json(call: SavedCall, rows: Sequence[Replayed], asked: Sequence[Replayed]) -> Any:
+def _as_json(call: SavedCall, seen: _Seen, asked: Sequence[Replayed]) -> Any:
     return {
         "op": call.op,
         "saved": {"implementation": call.implementation, "verdict": call.verdict},
         "seen_on": dict(call.seen_on),
+        "hint": _hint(call, seen),
         "rows": [
             {
                 "implementation": row.implementation,
@@ -170,6 +223,6 @@ def _as_json(call: SavedCall, rows: Sequence[Replayed], asked: Sequence[Replayed
                 "verdict": row.verdict,
                 "differences": row.differences,
             }
-            for row in rows
+            for row in seen.rows
         ],
     }

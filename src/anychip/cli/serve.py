@@ -10,13 +10,18 @@ from anychip.config import FlagParser, parse, serve_parser
 
 def add_arguments() -> FlagParser:
     """The parser of this command."""
-    return serve_parser(
+    parser = serve_parser(
         "anychip serve",
         "Serve a model over HTTP. Each flag is also an environment variable (--page-size:"
         " ANYCHIP_PAGE_SIZE) and a key of the --config file; flags win over the environment, the"
         " environment over the file. Defaults are in [brackets]; (SGLang: ...) tells where SGLang"
         " has another default or meaning.",
     )
+    parser.show_examples(
+        "anychip serve",
+        "anychip serve --model-path DIR_OR_GGUF --backend CHIP --port 8000",
+    )
+    return parser
 
 
 def run(argv: Sequence[str]) -> int:

@@ -74,7 +74,11 @@ def difference_text(found: Difference) -> str:
         "new": found.new,
         f"errors over {GROWN:g} times": found.figures,
     }
-    lines = []
+    lines = [
+        f"these are two chips, {c.before} and {c.after}: what one leaves out reads as worse"
+        for c in found.fingerprint
+        if c.subject == "chip.name"
+    ]
     for title, changes in sections.items():
         lines += [f"{title}:"] if changes else []
         lines += [
@@ -85,7 +89,7 @@ def difference_text(found: Difference) -> str:
 
 def _asked_of_both(before: Report, after: Report) -> list[Level]:
     """Levels in which a check of one report would be in the other, if the chip had it."""
-    if before.only or after.only:
+    if before.only != after.only:
         return []
     return [level for level in before.levels if level in after.levels]
 

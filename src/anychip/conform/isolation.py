@@ -36,9 +36,11 @@ from anychip.flags import ConfigError
 from anychip.run.fingerprint import fingerprint_unopened
 
 # Our own import path goes along, so that the child finds the chips that we found.
+# Ctrl-C ends it without a word until `main` is reached.
 _START = (
-    "import sys; fd, *sys.path = sys.argv[1:]; "
-    "from anychip.conform.worker import main; sys.exit(main(int(fd)))"
+    "import signal, sys; fd, parent, *sys.path = sys.argv[1:]; "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "from anychip.conform.worker import main; sys.exit(main(int(fd), int(parent)))"
 )
 KIT = "anychip.conform.kit:LEVELS"
 START_S = 300.0
@@ -138,8 +140,9 @@ class _Child:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
+            arguments = [str(theirs.fileno()), str(os.getpid()), *sys.path]
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path],
+                [sys.executable, "-c", _START, *arguments],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C is the kit's to answer

@@ -94,8 +94,10 @@ def _check_list(level: Level, found: Sequence[Check]) -> None:
             raise ValueError(f"level {level.value} lists {check.key!r}, which the index does not")
 
 
-def run_checks(prover: Prover, selection: Selection, watcher: Watcher) -> list[Result]:
-    """Run the selected checks level by level.
+def run_checks(
+    prover: Prover, selection: Selection, watcher: Watcher, results: list[Result] | None = None
+) -> list[Result]:
+    """Run the selected checks level by level. results: filled on the way, for who is interrupted.
 
     A gate that fails, a level that cannot be listed and a process that is lost too often end the
     run: each level behind it that was asked for is one INCONCLUSIVE result.
@@ -103,7 +105,7 @@ def run_checks(prover: Prover, selection: Selection, watcher: Watcher) -> list[R
     """
     if selection.only:
         _refuse_unmatched(prover, selection)
-    run = _Run(prover, selection, watcher)
+    run = _Run(prover, selection, watcher, [] if results is None else results)
     for level in filter(selection.lists, Level):
         if not run.ended:
             run.level(level)
@@ -125,9 +127,11 @@ def _refuse_unmatched(prover: Prover, selection: Selection) -> None:
 class _Run:
     """The results so far. ended: why the levels behind the current one are not run."""
 
-    def __init__(self, prover: Prover, selection: Selection, watcher: Watcher) -> None:
+    def __init__(
+        self, prover: Prover, selection: Selection, watcher: Watcher, results: list[Result]
+    ) -> None:
         self._prover, self._selection, self._watcher = prover, selection, watcher
-        self.results: list[Result] = []
+        self.results = results
         self.ended = ""
 
     def add(self, result: Result) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from anychip.conform.operator_calls import bound_of, distance, opaque, run_case, spec_of
 from anychip.conform.operator_cases import asked, fitted, typed, types_of
-from anychip.conform.proof import Proof, failed, inconclusive, passed
+from anychip.conform.proof import Proof, failed, inconclusive, passed, unsupported
 from anychip.conform.subject import Subject
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.operators import Implementation
@@ -55,9 +55,21 @@ def _judge(chip: Chip, op: str, names: tuple[str, ...]) -> Proof:
         if problem is not None:
             return failed(problem)
     unseen = [n for n in names if n not in shown]
+    if unseen and all(map(_one_dtype_alone(chip, op), unseen)):
+        return unsupported(f"one activation dtype is declared, and {unseen[0]} has no other value")
     if unseen:
-        return inconclusive(f"no call that is covered shows '{unseen[0]}' of '{op}'")
+        return inconclusive(
+            f"no call that the chip covers shows '{unseen[0]}' of '{op}'; an implementation that"
+            " covers two values of it would"
+        )
     return passed(f"{', '.join(ids)}: {', '.join(names)}", options=len(names))
+
+
+def _one_dtype_alone(chip: Chip, op: str) -> Callable[[str], bool]:
+    """Whether an option of the operator is a dtype that this chip has one value of."""
+    dtypes = {a.name for a in CATALOGUE[op].attrs if a.type == "dtype"}
+    alone = len(chip.capabilities().activation_dtypes) == 1
+    return lambda name: alone and name in dtypes
 
 
 def _first_problem(

@@ -94,7 +94,7 @@ def prove(check: Check, subject: Subject) -> Proof:
     try:
         return check.run(subject)
     except Exception as error:  # noqa: BLE001 - a chip's code may raise anything; it is told
-        return failed(f"{type(error).__name__}: {error}{_reopened(subject)}")
+        return failed(f"{told(error)}{_reopened(subject)}")
 
 
 def _reopened(subject: Subject) -> str:
@@ -102,5 +102,11 @@ def _reopened(subject: Subject) -> str:
     try:
         subject.reopen()
     except Exception as error:  # noqa: BLE001 - as above
-        return f"; then, when the device was closed, {type(error).__name__}: {error}"
+        return f"; then, when the device was closed, {told(error)}"
     return ""
+
+
+def told(error: Exception) -> str:
+    """Class and text. A vendor's text may hold bytes that are no UTF-8: shown as escapes."""
+    text = f"{type(error).__name__}: {error}"
+    return text.encode(errors="backslashreplace").decode()

@@ -88,7 +88,7 @@ def read_report(path: str) -> Report:
         head = msgspec.json.decode(data, type=dict[str, Any])
         _check_head(path, head)
         return msgspec.json.decode(data, type=Report)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigError(f"{path}: is no report of `anychip conform`: {error}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from anychip.conform.index import CHECKS
 from anychip.conform.proof import Level, Status
 from anychip.conform.report import Report, Row
 
@@ -16,13 +17,33 @@ def to_text(report: Report, *, verbose: bool = False) -> str:
     chip = report.fingerprint.get("chip", {})
     lines = [f"{chip.get('name')} {_versions(report)}".rstrip()]
     lines += _aligned(_counts(report))
-    for row in _worst_first(report.results) if verbose else told(report):
-        whole = row.check == row.level.value
-        name = row.check if whole else f"{row.level.value}  {row.check}"
-        lines.append(f"{row.status.value:12}  {name}: {row.text}")
-    if not verbose:
-        lines += [f"UNSUPPORTED   {text}: {keys}" for text, keys in _unsupported(report)]
-    return "\n".join(lines) + "\n"
+    if verbose:
+        lines += map(_line, _worst_first(report.results))
+    else:
+        lines += [*map(_line, told(report)), *_folded(report)]
+    lines += _legend(told(report))
+    return "\n".join([*lines, verdict(report)]) + "\n"
+
+
+def verdict(report: Report) -> str:
+    """One line: whether the chip conforms, the counts, and what it was run on."""
+    chip = report.fingerprint.get("chip", {}).get("name")
+    counts = [(status, len(report.rows(status))) for status in Status]
+    told = ", ".join(f"{count} {status.value}" for status, count in counts if count)
+    whole = "conforms" if report.ok else "does not conform"
+    return f"{chip} {whole}: {told}; fingerprint {report.fingerprint_id}"
+
+
+def _line(row: Row) -> str:
+    whole = row.check == row.level.value
+    name = row.check if whole else f"{row.level.value}  {row.check}"
+    return f"{row.status.value:12}  {name}: {row.text}"
+
+
+def _legend(rows: Sequence[Row]) -> list[str]:
+    """What the ids stand for that are told."""
+    ids = {row.check.partition(" ")[0] for row in rows}
+    return [f"  {id}: {text}" for id, (_, text) in CHECKS.items() if id in ids]
 
 
 def to_markdown(report: Report) -> str:
@@ -43,9 +64,17 @@ def to_markdown(report: Report) -> str:
 
 
 def told(report: Report) -> list[Row]:
-    """What nobody may overlook: bad and inconclusive results, and limits that a chip widened."""
+    """What nobody may overlook: bad and inconclusive results, and limits that a chip widened.
+
+    A check that cannot be made because an operator is missing is told with that operator, by R1.
+    """
     wide = [row for row in report.rows(Status.PASS) if tolerance(row) > 1]
-    return [row for status in TOLD for row in report.rows(status)] + wide
+    rows = [row for status in TOLD for row in report.rows(status)]
+    return [row for row in rows if not _follows(row)] + wide
+
+
+def _follows(row: Row) -> bool:
+    return row.status is Status.MISSING and row.text.endswith("see R1")
 
 
 def tolerance(row: Row) -> float:
@@ -67,18 +96,20 @@ def _counts(report: Report) -> list[list[str]]:
     return table
 
 
-def _unsupported(report: Report) -> Iterator[tuple[str, str]]:
-    """One line for each declaration: its text, the checks that it answers.
+def _folded(report: Report) -> Iterator[str]:
+    """One line for each declaration and each thing that is missing: the checks, and the text.
 
     Texts that differ in the subject alone, which they quote, are one line.
     """
-    keys: dict[str, list[str]] = {}
-    for row in report.rows(Status.UNSUPPORTED):
+    rows = [row for row in report.rows(Status.MISSING) if _follows(row)]
+    keys: dict[tuple[str, str], list[str]] = {}
+    for row in rows + report.rows(Status.UNSUPPORTED):
         subject = row.check.partition(" ")[2]
-        keys.setdefault(row.text.replace(repr(subject), "'…'"), []).append(row.check)
-    for text, found in keys.items():
+        text = row.text.replace(repr(subject), "it") if subject else row.text
+        keys.setdefault((row.status.value, text), []).append(row.check)
+    for (status, text), found in keys.items():
         rest = f" and {len(found) - 3} more" if len(found) > 4 else ""
-        yield text, ", ".join(found[: 3 if rest else 4]) + rest
+        yield f"{status:12}  {', '.join(found[: 3 if rest else 4])}{rest}: {text}"
 
 
 def _versions(report: Report) -> str:

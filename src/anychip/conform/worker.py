@@ -36,13 +36,18 @@ from anychip.conform.proof import Level
 from anychip.conform.result import CannotList
 from anychip.conform.subject import Subject
 from anychip.engine.connection import Connection, PeerGone
+from anychip.engine.parent import die_with
 from anychip.flags import ConfigError
 
 EXIT_OK, EXIT_INTERRUPTED, EXIT_NO_CHIP = 0, 130, 3
 
 
-def main(fd: int) -> int:
-    """Answer questions until the other end closes the socket; the exit code."""
+def main(fd: int, parent: int) -> int:
+    """Answer questions until the other end closes the socket; the exit code.
+
+    parent: the kit's process id; a check that hangs must not outlive a kit that was killed.
+    """
+    die_with(parent)
     os.set_inheritable(fd, False)
     os.dup2(2, 1)
     faulthandler.enable()  # where a crash happens, in Python's terms, on standard error

@@ -117,7 +117,10 @@ def _checked(
     side: LoadedModel, prompt: Sequence[int], wanted: Sequence[int], first: int
 ) -> StepChecker:
     """What checked the step after `wanted[:first]`."""
-    judge = step_checker(side.opened, side.config.check_ops_path)
+    config = side.config
+    judge = step_checker(
+        side.opened, config.check_ops_path, config.device_index, config.chip_option
+    )
     with side.session() as session:
 
         def goes_on(found: Answer) -> bool:

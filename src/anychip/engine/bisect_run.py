@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from anychip.config import ServeConfig
+from anychip.contract.discovery import open_chip
 from anychip.engine.bisect import Bisection, CannotJudge, Culprit, Search, first_difference
 from anychip.engine.bisect_evidence import Asked, Evidence, Verdict, evidence
 from anychip.engine.loaded import Answer, LoadedModel, answer
 from anychip.model.checkpoint import open_checkpoint
-from anychip.run.plan_run import model_path
+from anychip.run.plan_run import chip_options, model_path
 from anychip.text.load import open_tokenizer
 from anychip.text.tokenizer import Tokenizer
 
@@ -34,12 +35,15 @@ class Question:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found. text, text_ref: the chip's and the reference's."""
+    """What was found. text, text_ref: the chip's and the reference's, behind a prompt of
+    `prompt_tokens` tokens; new_tokens: of the reference's text."""
 
     backend: str
     backend_ref: str
     text: str
     text_ref: str
+    prompt_tokens: int
+    new_tokens: int
     same: bool
     culprits: tuple[Culprit, ...] = ()
     notes: tuple[str, ...] = ()
@@ -57,7 +61,10 @@ class Finding:
     def outcome(self) -> str:
         """One line."""
         if self.same:
-            return f"same text on {self.backend} and {self.backend_ref}"
+            return (
+                f"same text on {self.backend} and {self.backend_ref}: "
+                f"{_tokens(self.prompt_tokens)} of prompt, {_tokens(self.new_tokens)} compared"
+            )
         if not self.culprits:
             return (
                 f"no operator of {self.backend} changes the text: with all of them from "
@@ -83,6 +90,29 @@ class Finding:
         if self.evidence is not None:
             lines += [f"  {line}" for line in _judged(self.evidence, self)]
         return "\n".join(lines)
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
+
+
+def check_chips(asked: Question) -> None:
+    """Open both chips and close them again: a model is loaded only where both are there.
+
+    Raises ContractError, ChipError.
+    """
+    for config in (asked.config, _of_reference(asked, asked.config)):
+        open_chip(config.backend, config.device_index, chip_options(config)).close()
+
+
+def _of_reference(asked: Question, config: ServeConfig) -> ServeConfig:
+    return replace(
+        config,
+        backend=asked.backend_ref,
+        device_index=asked.device_index_ref,
+        chip_option=dict(asked.chip_option_ref),
+        op={},
+    )
 
 
 def bisect(asked: Question, report: Report) -> Finding:
@@ -119,8 +149,9 @@ def _finding(
     first = first_difference(got.tokens, wanted.tokens)
     names = _names(asked)
     texts = tokenizer.decode([t for t in got.tokens if t >= 0]), tokenizer.decode(wanted.tokens)
+    counts = len(found.prompt), len(wanted.tokens)
     if first is None:
-        return Finding(*names, *texts, same=True)
+        return Finding(*names, *texts, *counts, same=True)
     search: Search = found.search()
     found.report("the step where they part, each operator against the oracle")
     asked_of = Asked(first, names, frozenset(c.op for c in search.culprits))
@@ -128,6 +159,7 @@ def _finding(
     return Finding(
         *names,
         *texts,
+        *counts,
         same=False,
         culprits=search.culprits,
         notes=search.notes,
@@ -166,11 +198,7 @@ def _loaded(
     with LoadedModel(config) as own:
         plan = own.opened.plan
         other = replace(
-            config,
-            backend=asked.backend_ref,
-            device_index=asked.device_index_ref,
-            chip_option=dict(asked.chip_option_ref),
-            op={},
+            _of_reference(asked, config),
             dtype=plan.dtype.value,
             kv_cache_dtype=plan.group.dtype.value,
             page_size=plan.group.page_size,

@@ -122,6 +122,16 @@ def checker_of(engine: Engine) -> StepChecker | None:
     return engine.runner.checker if isinstance(engine.runner, Runner) else None
 
 
+def end_checks(engine: Engine) -> StepChecker | None:
+    """End the checking of an engine's steps. The caller tells what was found, so the log does
+    not; None where nothing was checked."""
+    checker = checker_of(engine)
+    if checker is not None and isinstance(engine.runner, Runner):
+        engine.runner.checker = None
+        checker.close()
+    return checker
+
+
 def _missing(opened: Opened, recorder: Recorder) -> str:
     names = ", ".join(recorder.missing)
     return (

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
+
+import msgspec
 
 from anychip.config import ServeConfig
 from anychip.contract.build import Finding, Verdict
+from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.signature import Tier
 from anychip.engine.build import checker_of, planned_memory
 from anychip.engine.offline import OfflineEngine
+from anychip.engine.parent import die_with
 from anychip.ops.record import Served
 from anychip.request import SamplingParams
 from anychip.run.check import Found, StepChecker
-from anychip.run.doctor import ChipLooks, Look, examine
+from anychip.run.doctor import ChipLooks, Look, closing, conform_step, examine
 from anychip.run.memory_plan import workspace_bytes
 from anychip.run.plan_run import Opened, open_run
 
@@ -21,23 +27,33 @@ PROMPT = "The capital of France is"
 CHECKED_TOKENS = 3
 """One prefill and two decode steps."""
 
+CHECK_TIMEOUT_S = 600.0
+"""For those steps, loading the model included, unless the user says otherwise."""
+
 CHECKED_CACHE = 4096
 """Tokens of the KV cache for those steps, unless the user says otherwise."""
 
+_CHECKED = "checked steps"
 
-def doctor(config: ServeConfig, *, model: bool) -> Iterator[Finding]:
+
+def doctor(
+    config: ServeConfig, *, model: bool, timeout_s: float = CHECK_TIMEOUT_S
+) -> Iterator[Finding]:
     """Findings as they are made. model: look at the configured model too, and with
-    `config.check_ops` run it, checked. A look that cannot be taken says so."""
+    `config.check_ops` run it, checked, for `timeout_s` seconds at most. A look that cannot be
+    taken says so."""
     chip = ChipLooks(config)
     try:
         stopped = yield from examine(chip.all())
+        yield from examine([closing(chip.close)])
     finally:
         chip.close()
     if not model:
         return
-    looks = ModelLooks(config)
+    looks = ModelLooks(config, timeout_s)
     try:
         yield from examine(looks.all(), stopped)
+        yield from examine([closing(looks.close)])
     finally:
         looks.close()
 
@@ -45,8 +61,8 @@ def doctor(config: ServeConfig, *, model: bool) -> Iterator[Finding]:
 class ModelLooks:
     """The looks at one model on a chip. Close it: it may hold the opened device."""
 
-    def __init__(self, config: ServeConfig) -> None:
-        self._config = config
+    def __init__(self, config: ServeConfig, timeout_s: float = CHECK_TIMEOUT_S) -> None:
+        self._config, self._timeout_s = config, timeout_s
         self._opened: Opened | None = None
 
     def all(self) -> tuple[Look, ...]:
@@ -58,8 +74,7 @@ class ModelLooks:
         )
         if not self._config.check_ops:
             return looks
-        checked = Look("checked steps", self._checked, "anychip generate --check-ops tells more")
-        return (*looks, checked)
+        return (*looks, Look(_CHECKED, self._checked, conform_step(self._config, "operators")))
 
     def close(self) -> None:
         """Close the device and the files."""
@@ -106,19 +121,41 @@ class ModelLooks:
         yield Finding("memory plan", verdict, f"{', '.join(sizes)}; {longest}", step)
 
     def _checked(self) -> Iterator[Finding]:
+        """In a process of its own: a kernel that crashes or hangs costs this look alone."""
         self.close()  # the engine opens the device itself
-        config = self._config
-        if config.max_total_tokens is None:
-            tokens = max(CHECKED_CACHE, config.context_length or 0)
-            config = replace(config, max_total_tokens=tokens)
-        params = SamplingParams(max_tokens=CHECKED_TOKENS, temperature=0.0, ignore_eos=True)
-        with OfflineEngine(config) as offline:
-            (answer,) = offline.generate([PROMPT], params)
-            checker = checker_of(offline.engine)
-        if answer.error:
-            yield Finding("checked steps", Verdict.BAD, answer.error, "see the error")
-        assert checker is not None  # the configuration asks for it
-        yield from _divergences(checker)
+        config = replace(self._config, api_key=None, admin_api_key=None)
+        question = {"config": msgspec.to_builtins(config), "parent": os.getpid()}
+        try:
+            found = run_in_child(f"{__name__}:answer_checked", question, self._timeout_s)
+        except ChildFailed as error:
+            text = f"no result from the process that ran them: {error}"
+            text += f"; it has {self._timeout_s:g} s, see --check-timeout"
+            yield Finding(_CHECKED, Verdict.BAD, text, conform_step(config, "operators"))
+        else:
+            yield from msgspec.convert(found, list[Finding])
+
+
+def answer_checked(question: Mapping[str, Any]) -> list[Any]:
+    """What the child does. question: a configuration, and the process that must not be outlived."""
+    die_with(question["parent"])
+    config = msgspec.convert(question["config"], ServeConfig)
+    step = "anychip generate --check-ops tells more"
+    looks = [Look(_CHECKED, lambda: _checked_steps(config), step)]
+    return [msgspec.to_builtins(finding) for finding in examine(looks)]
+
+
+def _checked_steps(config: ServeConfig) -> Iterator[Finding]:
+    if config.max_total_tokens is None:
+        tokens = max(CHECKED_CACHE, config.context_length or 0)
+        config = replace(config, max_total_tokens=tokens)
+    params = SamplingParams(max_tokens=CHECKED_TOKENS, temperature=0.0, ignore_eos=True)
+    with OfflineEngine(config) as offline:
+        (answer,) = offline.generate([PROMPT], params)
+        checker = checker_of(offline.engine)
+    if answer.error:
+        yield Finding(_CHECKED, Verdict.BAD, answer.error, "see the error")
+    assert checker is not None  # the configuration asks for it
+    yield from _divergences(checker)
 
 
 def _names(rows: list[Served], kind: str) -> list[str]:
@@ -132,7 +169,7 @@ def _divergences(checker: StepChecker) -> Iterator[Finding]:
         unsure = bool(checker.counts.inconclusive)
         verdict = Verdict.UNKNOWN if unsure else Verdict.GOOD
         step = "another prompt or model may decide it" if unsure else ""
-        yield Finding("checked steps", verdict, str(checker.counts), step)
+        yield Finding(_CHECKED, verdict, str(checker.counts), step)
 
 
 def _diverged(found: Found) -> Finding:

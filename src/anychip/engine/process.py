@@ -6,13 +6,11 @@ closes, when the server dies (the kernel sends SIGKILL), and when the chip is lo
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import logging
 import os
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Protocol
@@ -38,6 +36,7 @@ from anychip.engine.messages import (
     StepMessage,
     Submit,
 )
+from anychip.engine.parent import die_with
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -48,8 +47,6 @@ HEARTBEAT_S = 1.0
 EXIT_OK = 0
 EXIT_START_FAILED = 3
 EXIT_DIED = 4
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ServedEngine(Protocol):
@@ -87,7 +84,7 @@ def main(fd: int, parent: int) -> int:
     parent: the server's process id, to notice that it died before this began.
     """
     _leave_signals_to_the_server()
-    _die_with(parent)
+    die_with(parent)
     os.set_inheritable(fd, False)
     connection = Connection(socket.socket(fileno=fd))
     try:
@@ -101,14 +98,6 @@ def main(fd: int, parent: int) -> int:
 def _leave_signals_to_the_server() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; elsewhere the socket's end does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        raise SystemExit(EXIT_OK)
 
 
 def _boot(connection: Connection) -> int:
@@ -161,6 +150,7 @@ class _Forwarder(logging.Handler):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))  # the server's log adds the rest
         self._connection = connection
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -27,6 +27,7 @@ from anychip.contract.tensor import Shape, TensorSpec, contiguous_strides
 from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, HostWeight, WeightSpec
 from anychip.contract.weights import format_bytes as weight_bytes
 from anychip.hostops import NUMPY_DTYPES
+from anychip.ops.limits import ROUNDOFF
 from anychip.ops.oracle.arrays import Array, CacheArrays
 
 VERSION = 1
@@ -219,6 +220,11 @@ class _Reader:
             raise ValueError(f"no operator '{header.op}' in the catalogue")
         if header.signature != fingerprint(CATALOGUE[header.op]):
             raise ValueError(f"the signature of '{header.op}' has changed since it was saved")
+        weights = [a.name for a in CATALOGUE[header.op].inputs if a.kind is ArgKind.WEIGHT]
+        if strange := sorted(set(header.parts) - set(weights)):
+            raise ValueError(f"'{strange[0]}' is no weight of '{header.op}'")
+        if header.dtype not in ROUNDOFF:
+            raise ValueError(f"results in {header.dtype.value}, which is no float dtype")
         return header
 
     def call(self) -> SavedCall:
@@ -227,9 +233,10 @@ class _Reader:
         parts = {name: self._weight(name) for name in header.parts}
         inputs = {a.name: self._value("in", a.name) for a in signature.inputs}
         specs = {a.name: _spec(a, inputs[a.name], parts.get(a.name)) for a in signature.inputs}
-        infer_outputs(signature, specs, attrs)
-        names = (*(a.name for a in signature.outputs), *signature.writes)
-        outputs = {n: v for n in names if (v := self._value("out", n)) is not None}
+        found = infer_outputs(signature, specs, attrs)
+        shapes = {name: _shape(inputs[name]) for name in signature.writes}
+        shapes |= {a.name: spec.shape for a, spec in zip(signature.outputs, found, strict=True)}
+        outputs = {name: self._result(name, shape) for name, shape in shapes.items()}
         return SavedCall(
             op=header.op,
             attrs=attrs,
@@ -241,6 +248,12 @@ class _Reader:
             parts=parts,
             seen_on=header.seen_on,
         )
+
+    def _result(self, name: str, shape: Shape | None) -> Array | CacheArrays:
+        found = self._value("out", name)
+        if found is None or _shape(found) != shape:
+            raise ValueError(f"the result '{name}' has shape {_shape(found)}, not {shape}")
+        return found
 
     def _value(self, prefix: str, name: str) -> Array | CacheArrays | None:
         held = self._header.arrays
@@ -278,6 +291,11 @@ class _Reader:
         if not raw.startswith(_NPY) or not len(_NPY) < before <= MOST_NPY_HEADER_BYTES:
             raise ValueError(f"'{name}' needs {nbytes} bytes, its member has {len(raw)}")
         return raw[before:]
+
+
+def _shape(value: Array | CacheArrays | None) -> Shape | None:
+    array = value.k if isinstance(value, CacheArrays) else value
+    return None if array is None else array.shape
 
 
 def _size(name: str, shape: Shape) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,12 @@ from anychip.run.programs import StepProgram
 from anychip.run.sizes import Sizes
 
 __all__ = ["CheckCounts", "DenseByName", "Found", "StepChecker"]
+
+
+TELL_EVERY_S = 5.0
+"""Seconds of checking between two lines of the log."""
+
+log = logging.getLogger("anychip.engine")
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ class CheckCounts:
         text += f"{len(names)} {verb}: {', '.join(names)}" if names else "none diverges"
         if self.inconclusive:
             ops = ", ".join(sorted(self.inconclusive))
-            text += f"; {self.inconclusive.total()} checks were inconclusive ({ops})"
+            text += f"; {self.inconclusive.total()} checks were inconclusive ({ops}): "
+            text += "they have no input whose change would show"
         return text
 
 
@@ -95,7 +103,7 @@ class StepChecker:
         """parts: what each weight was prepared from, so that a saved call packs it again."""
         self._plan, self._chip, self._decider = plan, chip, decider
         self._dense, self._parts = dense, parts
-        self._scratch = _Scratch(chip)
+        self._scratch, self._pace = _Scratch(chip), _Pace()
         self.keep: Callable[[Found], str] = lambda found: ""
         self.counts = CheckCounts()
         self.found: dict[Kind, Found] = {}
@@ -116,6 +124,7 @@ class StepChecker:
         A fused operator that diverges for the first time is unrolled, the step run again, and
         then once more as it was: the same keys and values go to the same slots each time.
         """
+        begun = time.monotonic()
         program = self._bind(self._trace(sizes, operands, self._decider), operands, "whole")
         run = self._run(operands, program)
         new = [found for kind, found in run.first.items() if kind not in self.found]
@@ -126,6 +135,7 @@ class StepChecker:
         for divergence in new:
             found = Found(number, divergence, notes.get(divergence.op, ""))
             self.found[divergence.kind] = replace(found, kept=self.keep(found))
+        self._pace.tell(number, self.checked, time.monotonic() - begun)
         results = program.results
         return StepProgram(program.launches, results["tokens"], results["logits"], program)
 
@@ -169,6 +179,20 @@ class StepChecker:
         except ArenaTooSmall as error:  # the plan is for programs that are not unrolled
             arena = self._scratch.of(use, error.needed)
             return bind(traced, replace(operands, arena=arena), self._chip.memory)
+
+
+class _Pace:
+    """A line of the log now and then: checked steps are slow, and silence looks like a hang."""
+
+    def __init__(self) -> None:
+        self._seconds = self._told = 0.0
+
+    def tell(self, step: int, calls: int, seconds: float) -> None:
+        """A step is over. calls: checked so far; seconds: that this step took."""
+        self._seconds += seconds
+        if self._seconds - self._told >= TELL_EVERY_S:
+            self._told = self._seconds
+            log.info("checking: step %d, %s calls so far, %.0f s", step, f"{calls:,}", self._told)
 
 
 class _Scratch:

@@ -29,20 +29,17 @@ class DivergenceLog:
         """device, options: how the chip was opened, so that a replay opens it in the same way."""
         given = {f"option {name}": value for name, value in (options or {}).items()}
         self._folder, self._seen_on = folder, {**seen_on(chip), "device": str(device), **given}
-        words = ["--backend", chip.name]
-        words += ["--device-index", str(device)] if device else []
-        for name, value in (options or {}).items():
-            words += ["--chip-option", f"{name}={value}"]
-        self._opening = shlex.join(words)
+        self._opening = opening(chip.name, device, options or {})
         self.paths: list[Path] = []
 
     def __call__(self, found: Found) -> str:
-        """What became of it. Never raises for a full disk: the run goes on, and the log tells."""
-        kept = self._kept(found)
+        """Keep it, and tell the log."""
+        kept = self.keep(found)
         log.warning("%s. %s", found, kept)
         return kept
 
-    def _kept(self, found: Found) -> str:
+    def keep(self, found: Found) -> str:
+        """What became of it. Never raises for a full disk: the run goes on, and the text tells."""
         if len(self.paths) == MOST_FILES:
             return f"Not saved: {MOST_FILES} files of this run are there already"
         try:
@@ -60,6 +57,15 @@ class DivergenceLog:
         where = {"step": str(found.step), "call": str(found.divergence.index)}
         save(path, replace(found.divergence.call, seen_on={**self._seen_on, **where}))
         return path
+
+
+def opening(backend: str, device: int, options: Mapping[str, str]) -> str:
+    """The flags with which a command opens a chip in the same way."""
+    words = ["--backend", backend]
+    words += ["--device-index", str(device)] if device else []
+    for name, value in options.items():
+        words += ["--chip-option", f"{name}={value}"]
+    return shlex.join(words)
 
 
 def seen_on(chip: Chip) -> Mapping[str, str]:

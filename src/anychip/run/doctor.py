@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from anychip.contract.memory import MemoryInfo
 from anychip.contract.registration import Chip, chip_slots
 from anychip.contract.tensor import Tensor
 from anychip.contract.version import CONTRACT
+from anychip.run.divergences import opening
 from anychip.run.plan_run import chip_options
 
 DEVICE_TIMEOUT_S = 60.0
@@ -23,6 +25,9 @@ DEVICE_TIMEOUT_S = 60.0
 COPIED_BYTES = 2**20
 LITTLE = 0.1
 """Share of the memory: less than this free is told."""
+
+_COMPILER_ERROR = re.compile(r"([^\s:]+:\d+)(?::\d+)?: (?:fatal )?error: (.+)")
+_INSTALL = re.compile(r"pip install (?:'[^']+'|\S+)")
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,38 @@ def examine(looks: Iterable[Look], stopped: str = "") -> Generator[Finding, None
 def _taken(look: Look) -> tuple[Finding, ...]:
     try:
         return tuple(look.take())
-    except Exception as error:  # noqa: BLE001 - a chip's code may raise anything; it is told
-        return (Finding(look.name, Verdict.BAD, told(error), look.step),)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a chip may raise anything
+        text = told(error)
+        return (Finding(look.name, Verdict.BAD, text, _source_step(text) or look.step),)
 
 
-def told(error: Exception) -> str:
-    """An error of ours as it is, another with its class."""
+def _source_step(text: str) -> str:
+    """The place that a compiler names first and what is wrong there; empty where none does."""
+    found = _COMPILER_ERROR.search(text)
+    return f"mend {found[1]}: {found[2]}" if found else ""
+
+
+def conform_step(config: ServeConfig, level: str = "") -> str:
+    """The command that tells more about this chip: about one level of the kit, or all."""
+    options = opening(config.backend, config.device_index, config.chip_option)
+    return f"anychip conform {options}" + (f" --level {level}" if level else "")
+
+
+def told(error: BaseException) -> str:
+    """An error of ours as it is, another with its class; what is no UTF-8 in it, as escapes."""
     ours = type(error).__module__.startswith("anychip.")
-    return str(error) if ours else f"{type(error).__name__}: {error}"
+    text = str(error) if ours else f"{type(error).__name__}: {error}"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def closing(close: Callable[[], None]) -> Look:
+    """The look that calls `close`: silent where nothing goes wrong."""
+
+    def take() -> tuple[Finding, ...]:
+        close()
+        return ()
+
+    return Look("close", take, "mend the chip's close")
 
 
 class ChipLooks:
@@ -74,6 +103,7 @@ class ChipLooks:
     def all(self) -> tuple[Look, ...]:
         """In order; each needs those before it that are gates."""
         options = "see `anychip chips -v` for devices and options"
+        memory = conform_step(self._config, "memory")
         return (
             Look("contract", self._contract, "see `anychip chips`", gate=True),
             Look("probe", self._probe, "mend what the probe names", gate=True),
@@ -81,8 +111,8 @@ class ChipLooks:
             Look("open", self._open, options, gate=True),
             Look("build", self._build, "mend the build layer of the chip"),
             Look("versions", self._versions, "mend the build layer of the chip"),
-            Look("copies", self._copies, "anychip conform --level memory", gate=True),
-            Look("memory", self._memory, "anychip conform --level memory"),
+            Look("copies", self._copies, memory, gate=True),
+            Look("memory", self._memory, memory),
         )
 
     def close(self) -> None:
@@ -98,13 +128,16 @@ class ChipLooks:
 
     def _contract(self) -> Iterator[Finding]:
         cls = load_chip(self._config.backend)
-        text = f"{cls.name} ({cls.vendor}) is written for contract {_dotted(cls.contract)}"
-        yield Finding("contract", Verdict.GOOD, f"{text}, this core has {_dotted(CONTRACT)}")
+        text = f"{cls.name} ({cls.vendor}) is written for contract {_dotted(cls.contract)}; this "
+        text += f"core has {_dotted(CONTRACT)}: compatible"
+        yield Finding("contract", Verdict.GOOD, text)
 
     def _probe(self) -> Iterator[Finding]:
         index, probe = self._config.device_index, load_chip(self._config.backend).probe()
         if not probe.devices:
-            yield Finding("probe", Verdict.BAD, f"no device: {probe.reason}", "mend that first")
+            install = _INSTALL.search(probe.reason)
+            step = install[0] if install else "mend that first"
+            yield Finding("probe", Verdict.BAD, f"no device: {probe.reason}", step)
             return
         there = ", ".join(f"{d.index}: {d.name}" for d in probe.devices)
         if index in {d.index for d in probe.devices}:
@@ -148,10 +181,10 @@ class ChipLooks:
             memory.free(buffer)
         wrong = sum(a != b for a, b in zip(sent, back, strict=True))
         if wrong:
-            text = f"{wrong} of {COPIED_BYTES} bytes came back changed"
-            yield Finding("copies", Verdict.BAD, text, "anychip conform --level memory")
+            text = f"{wrong:,} of {COPIED_BYTES:,} bytes came back changed"
+            yield Finding("copies", Verdict.BAD, text, conform_step(self._config, "memory"))
         else:
-            yield Finding("copies", Verdict.GOOD, f"{COPIED_BYTES} bytes went in and came back")
+            yield Finding("copies", Verdict.GOOD, f"{COPIED_BYTES:,} bytes went in and came back")
 
     def _memory(self) -> Iterator[Finding]:
         yield _memory_finding(self._chip.memory.info())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from anychip.contract.memory import MemoryInfo
@@ -99,7 +100,8 @@ def plan_memory(
     page_bytes = plan.group.page_bytes
     spare = int(info.total * fraction) - info.used
     spare = min(spare, info.free) - plan.weight_bytes - workspace
-    budget = int(spare * UNIFIED_SHARE) if unified and wishes.fraction is None else spare
+    share = UNIFIED_SHARE if unified and wishes.fraction is None else 1.0
+    budget = int(spare * share)
     pages = max(budget // page_bytes - 1, 0)
     wanted = limits.max_running * plan.most_pages
     if wishes.max_total_tokens is not None:
@@ -115,28 +117,37 @@ def plan_memory(
         info.total - int(info.total * fraction),
         longest,
     )
-    _check(plan, found, wishes)
+    _check(plan, found, wishes, share)
     return found
 
 
-def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes) -> None:
+def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes, share: float) -> None:
+    """share: of the memory that is spare, what the cache may take."""
     least = plan.context_length if wishes.context_asked else min(plan.context_length, 32)
     if found.longest >= least:
         return
     numbers = ", ".join(f"{name} {_mib(n)}" for name, n in found.table().items())
-    fixed = found.weights + found.workspace
+    fixed, pages = found.weights + found.workspace, -(-least // plan.group.page_size)
     if fixed > found.info.free - found.headroom:
+        spare = math.ceil((pages + 1) * found.page_bytes / share)
         raise NotEnoughMemory(
             f"not enough memory: weights and workspace need {_mib(fixed)}; "
             f"{_mib(found.info.free)} are free, {_mib(found.headroom)} of them headroom "
-            f"({numbers}). Take a smaller model or format{_or_more(fixed, found)}"
+            f"({numbers}). A total of {_mib(_enough(found, fixed + spare))} would be enough for "
+            f"{least} tokens; take a smaller model or format{_or_more(fixed, found)}"
         )
-    need = -(-least // plan.group.page_size) * found.page_bytes
+    need = pages * found.page_bytes
     raise NotEnoughMemory(
         f"not enough memory for one sequence of {least} tokens: its cache needs {_mib(need)}, "
         f"room is left for {found.longest} tokens ({numbers}). Lower --context-length, or raise "
         "--mem-fraction-static or --max-total-tokens"
     )
+
+
+def _enough(found: MemoryPlan, needed: int) -> int:
+    """Bytes in all, in whole MiB, so that `needed` ones are there beside as large a headroom."""
+    share_used = 1 - found.headroom / max(found.info.total, 1)
+    return math.ceil((found.info.used + needed) / share_used / 2**20) * 2**20
 
 
 def _or_more(fixed: int, found: MemoryPlan) -> str:

@@ -141,7 +141,8 @@ async def _try_out(client: EngineClient) -> None:
     async with aclosing(client.generate(request)) as outputs:
         async for output in outputs:
             if output.finish is FinishReason.ERROR:
-                raise StartError(f"the trial request failed: {output.error}")
+                hint = f"anychip conform --backend {client.info.backend} --level operators"
+                raise StartError(f"the trial request failed: {output.error}; next: {hint}")
 
 
 class _HttpServer(uvicorn.Server):

@@ -15,7 +15,7 @@ def tanh(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     outputs["y"].copy_(inputs["x"].float().tanh())
 
 
-@register_chip("granite", contract=(0, 1))
+@register_chip("granite", contract=(0, 2))
 class GraniteChip(TorchChip):
     """A device that a torch plugin serves, with one operator of its own."""
 
