@@ -15,3 +15,9 @@ def demo_model() -> Path:
     """SmolLM2-135M-Instruct; DEMO_MODEL names the file where it is not in the cache."""
     named = os.environ.get("DEMO_MODEL")
     return Path(named) if named else demo_model_path(Path.home() / ".cache" / "anychip")
+
+
+@pytest.fixture(autouse=True)
+def no_set_width(monkeypatch) -> None:
+    """Tables are as wide as where nothing is set: pytest's own processes set COLUMNS."""
+    monkeypatch.delenv("COLUMNS", raising=False)
