@@ -6,6 +6,13 @@ import numpy as np
 import pytest
 from cpu_calls import BF16, normal, relative, same_bits
 
+from anychip.contract.dtype import DType
+from anychip.ops.cases.attention import Heads, Ragged, attention_inputs
+from anychip.ops.cases.case import Case
+from anychip.ops.cases.draw import draw
+from anychip.ops.check import check_case
+from anychip.ops.placed import place
+
 F32 = np.dtype(np.float32)
 ATTRS = {"causal": True, "window": 0, "softcap": 0.0}
 
@@ -174,3 +181,19 @@ def test_copied_pages(cpu):
     cpu.prepared("kv_copy_pages", given, {})[0]()
     for tensor, source in ((view.k, k), (view.v, v)):
         assert same_bits(cpu.get(tensor), source[[4, 1, 1, 3, 4]])
+
+
+@pytest.mark.parametrize(("lengths", "tokens"), [((700,), (300,)), ((2100, 1030), (1, 1))])
+@pytest.mark.parametrize("changes", [{}, {"window": 90}, {"softcap": 4.0}, {"causal": False}])
+def test_long_contexts_in_bfloat16(each, lengths, tokens, changes):
+    """Beyond one tile of queries, one span of positions and one block of keys."""
+    ragged, heads = Ragged(tokens, lengths, 16), Heads(9, 3, 64)
+    inputs = attention_inputs(draw("long"), ragged, heads)
+    case = Case("paged_attention", "long", inputs, {"scale": 0.125, **changes})
+    case = case.with_dtype(DType.BFLOAT16)
+    with place(each.chip, case.op, case.inputs, case.attrs) as placed:
+        launch = placed.prepare(each.chip.operators.of(case.op)[0])
+        placed.poison()
+        launch()
+        verdict = check_case(case, placed.outcome())
+        assert verdict.ok and verdict.conclusive and placed.damaged() is None, verdict.text

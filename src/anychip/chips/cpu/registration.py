@@ -22,6 +22,7 @@ from anychip.chips.cpu.build import (
     load_kernels,
     versions,
 )
+from anychip.chips.cpu.capture import CpuCapture
 from anychip.chips.cpu.memory import FORMAT_CODES, CpuMemory, CpuWeights, HostStore
 from anychip.chips.cpu.operators import CpuQueue, operator_table
 from anychip.contract.build import Finding, Verdict
@@ -57,7 +58,7 @@ class CpuChip(Chip):
         Option("threads", int, 0, "threads that compute (0: the cores that this process may use)"),
         Option("build_dir", str, "", f"folder of compiled kernels (default {BUILD_DIR})"),
         Option("kernels", str, "auto", "auto, native (fail without a compiler), host (numpy)"),
-        Option("isa", str, "auto", "instruction set: auto, avx512bf16, avx512, avx2, portable"),
+        Option("isa", str, "auto", f"instruction set: auto, {', '.join(FEATURES)}"),
         Option("memory", str, "0", "limit in bytes, or with K, M or G behind (0: what is there)"),
     )
 
@@ -71,6 +72,7 @@ class CpuChip(Chip):
         self._kernels, self._reason = _open_kernels(values["kernels"], choice)
         self.operators = operator_table(self._kernels)
         self.weights = CpuWeights(store, self._kernels)
+        self.capture = None if self._kernels is None else CpuCapture(self._kernels)
 
     @classmethod
     def probe(cls) -> Probe:
@@ -107,7 +109,7 @@ class CpuChip(Chip):
     def capabilities(self) -> Capabilities:
         """float32 and bfloat16 compute; quantized weights stay as they are, given kernels."""
         native = self._kernels is not None
-        dots = self._kernels is not None and self._kernels.isa == "avx512bf16"
+        dots = self._kernels is not None and self._kernels.isa in ("amx", "avx512bf16")
         floats = (DType.FLOAT32, DType.BFLOAT16)
         return Capabilities(
             activation_dtypes=floats[::-1] if dots else floats,  # bfloat16 first where it is faster

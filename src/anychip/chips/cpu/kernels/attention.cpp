@@ -10,6 +10,8 @@
 // (rows of the tile: token * group + head), over all segments; or, when there are few tiles, over
 // one segment, and the partial results are merged afterwards in the same way.
 #include "abi.h"
+#include "attention_amx.h"
+#include "attention_tiles.h"
 #include "micro.h"
 #include "pool.h"
 
@@ -19,11 +21,6 @@ namespace {
 constexpr int KEYS = 64;
 constexpr int64_t SEGMENT = 256;
 constexpr int64_t TILE_ROWS = 8 * MR;
-constexpr int64_t SPLIT_TOKENS = 16;  // up to so many tokens, long contexts are split by segment
-
-struct Tile {
-  int32_t first, count;
-};
 
 struct State {  // online softmax of the rows of a tile; o is [rows][width]
   float *m, *l, *o;
@@ -117,31 +114,12 @@ void load_queries(Work& w) {
   }
 }
 
-// Where the positions from `start` on lie in the cache, up to the sequence's end. Returns how many.
-int64_t locate(const Work& w, int64_t start, int64_t count, int64_t* at) {
-  const AttentionArgs& g = w.g;
-  int64_t page = start / g.page_size, offset = start % g.page_size;
-  if (count > w.length - start) count = w.length - start;
-  for (int64_t i = 0; i < count; ++i) {
-    at[i] = w.pages[page] * g.page_stride + offset * g.slot_stride + w.head * g.head_stride;
-    if (++offset == g.page_size) {
-      offset = 0;
-      ++page;
-    }
-  }
-  return count;
-}
-
-inline void fetch(const void* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
-}
-
 // Keys of a block as panels [KEYS / NR][depth][NR], values as [width / NR][KEYS][NR]; what lies past
 // the sequence's end is zeros. Asks for the next block on the way: pages lie anywhere.
 template <class C>
 void load_block(Work& w, int64_t start) {
   const C *k = static_cast<const C*>(w.g.k_cache), *v = static_cast<const C*>(w.g.v_cache);
-  int64_t at[2 * KEYS], count = locate(w, start, 2 * KEYS, at), dim = w.g.dim;
+  int64_t at[2 * KEYS], count = locate(w.g, w.head, w.pages, w.length, start, 2 * KEYS, at), dim = w.g.dim;
   for (int64_t j0 = 0; j0 < KEYS; j0 += W) {
     float* keys = w.keys + j0 / NR * w.s.depth * NR + j0 % NR;
     float* values = w.values + j0 * NR;
@@ -262,38 +240,15 @@ class Attention {
   }
 
   int32_t run() {
-    if (int32_t status = cut_tiles()) return status;
+    Cut cut = cut_tiles(g, s.tokens, tiles);
+    if (cut.status) return cut.status;
+    count = cut.count, longest = cut.longest;
     with_storage(g.cache_type, [&](auto* c) { load = load_block<std::remove_pointer_t<decltype(c)>>; });
     with_activation(g.type, [&](auto* x) { run_typed<std::remove_pointer_t<decltype(x)>>(); });
     return OK;
   }
 
  private:
-  // Runs of tokens of one sequence. Checks what is read from the device's indices on the way.
-  int32_t cut_tiles() {
-    bool alone = g.tokens <= SPLIT_TOKENS;
-    for (int64_t t = 0; t < g.tokens; ++t) {
-      int32_t row = g.token_rows[t];
-      if (row < 0 || row >= g.rows) return BAD_ROW;
-      if (g.kv_lens[row] > g.table_width * g.page_size) return BAD_POSITION;
-      bool fresh = count == 0 || alone || g.token_rows[t - 1] != row || tiles[count - 1].count == s.tokens;
-      if (!fresh) {
-        ++tiles[count - 1].count;
-        continue;
-      }
-      tiles[count++] = {static_cast<int32_t>(t), 1};
-      if (t == 0 || g.token_rows[t - 1] != row) {
-        int64_t pages = (g.kv_lens[row] + g.page_size - 1) / g.page_size;
-        longest = g.kv_lens[row] > longest ? g.kv_lens[row] : longest;
-        for (int64_t p = 0; p < pages; ++p) {
-          int32_t page = g.page_table[row * g.table_width + p];
-          if (page < 0 || page >= g.pages) return BAD_PAGE;
-        }
-      }
-    }
-    return OK;
-  }
-
   Work work(int64_t tile, int64_t head, int thread) {
     int32_t row = g.token_rows[tiles[tile].first];
     float* q = scratch + thread * s.scratch();
@@ -363,7 +318,18 @@ EXPORT int64_t anychip_attention_workspace(const AttentionArgs* args, int64_t th
   // Not 0 above SPLIT_TOKENS: what is asked for never shrinks when a size grows.
   int64_t most = args->tokens < SPLIT_TOKENS ? args->tokens : SPLIT_TOKENS;
   int64_t split = most * args->kv_heads * s.segments * s.part();
-  return (round_up(2 * args->tokens, 16) + threads * s.scratch() + split) * static_cast<int64_t>(sizeof(float));
+  int64_t floats = round_up(2 * args->tokens, 16) + threads * s.scratch() + split;
+#ifdef ANYCHIP_AMX
+  int64_t tiled = amx::typed(*args) ? amx::attention_workspace(*args, threads) : 0;
+  floats = tiled > floats ? tiled : floats;
+#endif
+  return floats * static_cast<int64_t>(sizeof(float));
 }
 
-EXPORT int32_t anychip_attention(const AttentionArgs* args) { return args->tokens ? Attention(*args).run() : OK; }
+EXPORT int32_t anychip_attention(const AttentionArgs* args) {
+  if (args->tokens == 0) return OK;
+#ifdef ANYCHIP_AMX
+  if (amx::takes(*args)) return amx::Attention(*args).run();
+#endif
+  return Attention(*args).run();
+}

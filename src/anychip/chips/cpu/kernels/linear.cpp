@@ -5,6 +5,8 @@
 // numbers into its scratch, and runs register tiles over it. x is first regrouped into tiles,
 // [step][row], so that a tile reads one stream. Both give the same bits for the same row.
 #include "abi.h"
+#include "finish.h"
+#include "linear_amx.h"
 #include "micro.h"
 #include "pool.h"
 
@@ -77,38 +79,6 @@ void sum_blocks(const LinearArgs& g, int64_t first, int rows, float* out) {
       for (int j = W; j < QUANTIZED; j += W) sum = vadd(sum, load(row + j));
       out[r * blocks + i] = hsum(sum);
     }
-  }
-}
-
-// Scale, soft cap, bias, rounding: columns n0 .. of one row, `columns` values in c.
-template <class Y>
-void finish(const LinearArgs& g, int64_t row, int64_t n0, int64_t columns, const float* c) {
-  Y* y = static_cast<Y*>(g.y) + row * g.n;
-  int64_t end = n0 + columns < g.n ? n0 + columns : g.n;
-  for (int64_t n = n0; n < end; n += W, c += W) {
-    int64_t left = end - n;
-    V v = vload(c);
-    if (g.scale != 1.0) v = vmul(v, vset(static_cast<float>(g.scale)));
-    if (g.cap > 0.0) v = vsoftcap(v, static_cast<float>(g.cap));
-    if (g.bias) v = vadd(v, load_part(g.bias + n, left));
-    store_part(y + n, v, left);
-  }
-}
-
-void finish_rows(const LinearArgs& g, int64_t row, int rows, int64_t n0, int64_t columns, const float* c) {
-  with_activation(g.y_type, [&](auto* y) {
-    for (int m = 0; m < rows; ++m) {
-      finish<std::remove_pointer_t<decltype(y)>>(g, row + m, n0, columns, c + m * columns);
-    }
-  });
-}
-
-template <class Format>
-void load_scales(const uint8_t* block, V (&d)[2], V (&low)[2]) {
-  const f16* p = reinterpret_cast<const f16*>(block);
-  for (int h = 0; h < 2; ++h) {
-    d[h] = load(p + h * W);
-    low[h] = Format::OFFSET ? load(p + NR + h * W) : vzero();
   }
 }
 
@@ -274,6 +244,9 @@ EXPORT int32_t anychip_linear(const LinearArgs* args) {
   if (g.rows == 0) return OK;
   with_format(g.format, [&](auto* format) {
     using Format = std::remove_pointer_t<decltype(format)>;
+#ifdef ANYCHIP_AMX
+    if (tiles_take<Format>(g)) return tile_product<Format>(g);
+#endif
     if (g.x_type == 0) return product<Fma, Format, float>(g);
 #ifdef ANYCHIP_DOT_BF16
     if constexpr (Format::BLOCK > 1) return product<Dot, Format, bf16>(g);

@@ -1,0 +1,77 @@
+// Tiles of AMX: 16 rows of 64 bytes. A product of two meets pairs of bfloat16 and adds in float32.
+#pragma once
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#define ANYCHIP_AMX 1
+#include <immintrin.h>
+#include <cstdint>
+#include <cstring>
+
+namespace anychip {
+
+constexpr int TILE_ROWS_AMX = 16;
+constexpr int TILE_STEPS = 32;  // bfloat16 elements of K in a tile
+
+// Tiles 0..3 hold sums, [upper, lower rows][left, right columns]; 4 and 5 rows of x; 6 and 7 weights.
+struct TileShape {
+  uint8_t palette = 1, start = 0, reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+  TileShape(int upper, int lower) {
+    for (int i = 0; i < 8; ++i) bytes[i] = 64;
+    rows[0] = rows[1] = rows[4] = static_cast<uint8_t>(upper);
+    rows[2] = rows[3] = rows[5] = static_cast<uint8_t>(lower);
+    rows[6] = rows[7] = TILE_ROWS_AMX;
+  }
+};
+
+// Tiles of `upper` and `lower` rows while it lives, then none: idle tiles would be saved at every
+// switch of threads.
+class Tiles {
+ public:
+  Tiles(int upper, int lower) {
+    TileShape shape(upper, lower > 0 ? lower : 1);
+    asm volatile("" ::"m"(shape) : "memory");  // gcc 12 does not know that all of it is read
+    _tile_loadconfig(&shape);
+  }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+// c[upper + lower][32] (+)= a[rows][steps * 32] b, where b is a panel: [pairs][32 columns] of two
+// bfloat16. Strides in bytes. One chain a row: its sum does not depend on the rows beside it.
+template <bool TWO>
+inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b, float* c, bool add) {
+  constexpr int64_t C = 128, B = 128;
+  if (add) {
+    _tile_loadd(0, c, C);
+    _tile_loadd(1, c + 16, C);
+    if (TWO) _tile_loadd(2, c + 16 * 32, C);
+    if (TWO) _tile_loadd(3, c + 16 * 32 + 16, C);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (TWO) _tile_zero(2);
+    if (TWO) _tile_zero(3);
+  }
+  const uint8_t* lower = a + 16 * a_stride;
+  for (int64_t i = 0; i < steps; ++i, a += 64, lower += 64, b += 16 * B) {
+    _tile_loadd(4, a, a_stride);
+    _tile_loadd(6, b, B);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + 64, B);
+    _tile_dpbf16ps(1, 4, 7);
+    if (TWO) {
+      _tile_loadd(5, lower, a_stride);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, c, C);
+  _tile_stored(1, c + 16, C);
+  if (TWO) _tile_stored(2, c + 16 * 32, C);
+  if (TWO) _tile_stored(3, c + 16 * 32 + 16, C);
+}
+
+}  // namespace anychip
+#endif
