@@ -116,7 +116,7 @@ def test_inconclusive_is_told_on_standard_error_and_is_no_failure(monkeypatch, c
 
     result = Result("M4", Level.MEMORY, inconclusive("give it more memory"))
     report = report_of([result], {"chip": {"name": "fake"}}, Selection())
-    monkeypatch.setattr(command, "_prove", lambda *asked: (report, False))
+    monkeypatch.setattr(command, "_prove", lambda *asked: report)
     assert conform("--backend", "fake") == 0
     said = capsys.readouterr()
     assert "INCONCLUSIVE  memory  M4: give it more memory" in said.out
@@ -202,4 +202,4 @@ def test_whatever_ends_the_kit_ends_the_process_of_the_check_too(
     assert running.returncode == code
     assert ends(pid.read_text())
     if code == 130:  # what was proved until then is told
-        assert "sandstone conforms: 1 PASS" in out and "anychip: interrupted" in err
+        assert "sandstone keeps what was checked: 1 PASS" in out and "anychip: interrupted" in err

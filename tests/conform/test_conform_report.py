@@ -109,6 +109,29 @@ def test_declarations_that_differ_in_the_subject_alone_are_one_line():
     assert lines[-1].startswith("granite conforms: 5 UNSUPPORTED; fingerprint ")
 
 
+def test_only_a_whole_run_says_that_the_chip_conforms():
+    result = Result("M1", Level.MEMORY, passed("exact"))
+    facts = {"chip": {"name": "granite"}}
+
+    def last(selection: Selection, **how: bool) -> str:
+        return to_text(report_of([result], facts, selection, **how)).splitlines()[-1]
+
+    assert last(Selection()).startswith("granite conforms: 1 PASS; ")
+    part = "granite keeps what was checked: 1 PASS"
+    assert last(Selection((Level.MEMORY,))).startswith(part)
+    assert last(Selection(only=("M1",))).startswith(part)
+    assert last(Selection(), interrupted=True).startswith(f"{part}, then interrupted; ")
+
+
+def test_what_an_interrupted_run_did_not_reach_is_not_gone():
+    results = [Result(key, Level.MEMORY, passed("")) for key in ("M1", "M2")]
+    before = report_of(results, {}, Selection())
+    after = report_of(results[:1], {}, Selection(), interrupted=True)
+    found = compare_reports(before, after)
+    assert not found.worse and found.gone == []
+    assert "run: to the end -> interrupted" in difference_text(found)
+
+
 def test_what_follows_from_a_missing_operator_is_one_line_behind_it():
     proofs = {f"{id} exp": missing("nothing computes 'exp' here: see R1") for id in ("O1", "O5")}
     lines = to_text(report({"R1 exp": missing("exp is missing"), **proofs})).splitlines()

@@ -15,9 +15,9 @@ from anychip.engine.build import build_engine
 from anychip.engine.messages import StartError
 from anychip.engine.offline import OfflineEngine
 from anychip.model.checkpoint import open_checkpoint
-from anychip.model.formats import dequantize
 from anychip.run.check import StepChecker
 from anychip.run.coverage import coverage
+from anychip.run.dense import dense_reader
 from anychip.run.plan_run import open_run
 
 PROMPT = [5, 100, 200, 7, 9, 300, 21]
@@ -83,15 +83,7 @@ def test_coverage_tells_native_composed_and_missing(folder: Path) -> None:
 
 def checked(offline: OfflineEngine, folder: Path) -> StepChecker:
     """Put a checker into a running engine."""
-    checkpoint = open_checkpoint(folder)
-    sources = {s.name: s for s in checkpoint.sources}
-    runner = offline.engine.runner
-
-    def dense(name: str):
-        import numpy as np
-
-        return np.concatenate([dequantize(part) for part in checkpoint.read(sources[name])])
-
+    runner, dense = offline.engine.runner, dense_reader(open_checkpoint(folder))
     runner.checker = StepChecker(runner._plan, runner._chip, runner._programs._decide, dense)
     return runner.checker
 

@@ -103,17 +103,17 @@ def run(argv: Sequence[str]) -> int:
 
     selection = Selection(levels_of(namespace.level or ()), tuple(namespace.only or ()))
     check_backend(config.backend)
-    report, interrupted = _prove(config, selection, options.check_timeout)
+    report = _prove(config, selection, options.check_timeout)
     _tell(report, options)
-    if interrupted:
+    if report.interrupted:
         print("anychip: interrupted: the checks behind these were not run", file=sys.stderr)
         return 130
     return 0 if report.ok else 1
 
 
-def _prove(config: ServeConfig, selection: Selection, timeout_s: float) -> tuple[Report, bool]:
-    """What was proved, and whether the run was interrupted. Raises KeyboardInterrupt before the
-    first result."""
+def _prove(config: ServeConfig, selection: Selection, timeout_s: float) -> Report:
+    """What was proved until the end or an interrupt. Raises KeyboardInterrupt before the first
+    result."""
     from anychip.cli.progress import progress
     from anychip.conform.isolation import Isolated
     from anychip.conform.kit import run_checks
@@ -131,7 +131,7 @@ def _prove(config: ServeConfig, selection: Selection, timeout_s: float) -> tuple
             if not results:
                 raise
             interrupted = True
-    return report_of(results, fingerprint, selection), interrupted
+    return report_of(results, fingerprint, selection, interrupted=interrupted)
 
 
 def _tell(report: Report, options: ConformOptions) -> None:

@@ -89,7 +89,7 @@ def difference_text(found: Difference) -> str:
 
 def _asked_of_both(before: Report, after: Report) -> list[Level]:
     """Levels in which a check of one report would be in the other, if the chip had it."""
-    if before.only != after.only:
+    if before.only != after.only or before.interrupted or after.interrupted:
         return []
     return [level for level in before.levels if level in after.levels]
 
@@ -99,6 +99,12 @@ def _selection(before: Report, after: Report) -> Iterator[Change]:
         old, new = (", ".join(getattr(report, name)) or "all" for report in (before, after))
         if old != new:
             yield Change(name, old, new)
+    if before.interrupted or after.interrupted:
+        yield Change("run", _end_of(before), _end_of(after))
+
+
+def _end_of(report: Report) -> str:
+    return "interrupted" if report.interrupted else "to the end"
 
 
 def _facts(old: Mapping[str, Any], new: Mapping[str, Any], name: str = "") -> Iterator[Change]:

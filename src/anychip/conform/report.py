@@ -34,7 +34,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. date: UTC, no part of the fingerprint. summary: level -> status -> count."""
+    """A run. date: UTC, no part of the fingerprint. summary: level -> status -> count.
+
+    interrupted: checks that were asked for behind the last result were not run.
+    """
 
     kind: str = KIND
     schema: int = SCHEMA
@@ -45,6 +48,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     only: list[str]
     summary: dict[str, dict[str, int]]
     results: list[Row]
+    interrupted: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether every check of every level was asked for and had its turn."""
+        return not (self.only or self.interrupted) and set(self.levels) == set(Level)
 
     @property
     def ok(self) -> bool:
@@ -57,9 +66,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_of(
-    results: Sequence[Result], fingerprint: Mapping[str, Any], selection: Selection
+    results: Sequence[Result],
+    fingerprint: Mapping[str, Any],
+    selection: Selection,
+    *,
+    interrupted: bool = False,
 ) -> Report:
-    """The report of a run that has just ended."""
+    """The report of a run that has just ended, or was ended."""
     now = datetime.datetime.now(datetime.timezone.utc)
     rows = [_row(result) for result in results]
     return Report(
@@ -70,6 +83,7 @@ def report_of(
         only=list(selection.only),
         summary=_summary(rows),
         results=rows,
+        interrupted=interrupted,
     )
 
 

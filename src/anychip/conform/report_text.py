@@ -26,12 +26,17 @@ def to_text(report: Report, *, verbose: bool = False) -> str:
 
 
 def verdict(report: Report) -> str:
-    """One line: whether the chip conforms, the counts, and what it was run on."""
+    """One line: whether the chip conforms, the counts, and what it was run on.
+
+    That it does is said of a whole run alone; of a part, that nothing is wrong in it.
+    """
     chip = report.fingerprint.get("chip", {}).get("name")
     counts = [(status, len(report.rows(status))) for status in Status]
     told = ", ".join(f"{count} {status.value}" for status, count in counts if count)
-    whole = "conforms" if report.ok else "does not conform"
-    return f"{chip} {whole}: {told}; fingerprint {report.fingerprint_id}"
+    sound = "conforms" if report.whole else "keeps what was checked"
+    word = sound if report.ok else "does not conform"
+    ended = ", then interrupted" if report.interrupted else ""
+    return f"{chip} {word}: {told}{ended}; fingerprint {report.fingerprint_id}"
 
 
 def _line(row: Row) -> str:
@@ -55,7 +60,7 @@ def to_markdown(report: Report) -> str:
     facts = [[name, _fact(value)] for name, value in report.fingerprint.items()]
     parts = [
         f"# Conformance of {report.fingerprint.get('chip', {}).get('name')}",
-        f"{report.date}, fingerprint {report.fingerprint_id}",
+        f"{report.date}: {verdict(report)}",
         _table([["what", "value"], *facts]),
         _table(_counts(report)),
         _table([["status", "check", "text", "seconds"], *rows]),

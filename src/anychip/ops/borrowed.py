@@ -8,24 +8,21 @@ one question: whose implementation is it that changes the text?
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
-from anychip.contract.cache import NHD, CacheSpec, CacheView
-from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.cache import NHD, CacheSpec
 from anychip.contract.memory import Memory
 from anychip.contract.operators import Call, CallSpec, Implementation, Launch
-from anychip.contract.operators import Value as Operand
 from anychip.contract.registration import Chip
-from anychip.contract.signature import Arg, ArgKind, Spec
-from anychip.contract.tensor import Buffer, IndexPair, Tensor
+from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.weights import Weight, WeightSpec
 from anychip.ops.arena import plan_arena
-from anychip.ops.bind import Operands, bind
+from anychip.ops.bind import bind
 from anychip.ops.decide import Decider, Decision, MissingOperator
+from anychip.ops.recipe import operands_of, traced
 from anychip.ops.staged import Stage, window
 from anychip.ops.trace import Ops, Program
-from anychip.ops.value import CacheRef, Ref, Storage, Value, WeightRef
 
 
 @dataclass(frozen=True)
@@ -93,19 +90,13 @@ class Lender:
             yield self._trace(call, dict(zip(weights, found, strict=True)))
 
     def _trace(self, call: CallSpec, weights: Mapping[str, WeightSpec]) -> Program:
-        signature, ops = CATALOGUE[call.op], Ops(self._decider)
-        specs = {**call.inputs, **weights}
-        refs = {a.name: _symbol(a, specs.get(a.name)) for a in signature.inputs}
-        found = getattr(ops, call.op)(**refs, **call.attrs)
-        values = found if isinstance(found, tuple) else () if found is None else (found,)
-        names = [a.name for a in signature.outputs]
-        ops.program.results.update(zip(names, values, strict=True))
-        return ops.program
+        lent = replace(call, inputs={**call.inputs, **weights})
+        return traced(Ops(self._decider), lent)
 
     def _prepare(self, call: Call) -> Launch:
         place = _LenderPlace(self._chip.memory, self._scratch, self._pairs)
         stage = Stage(self._near, place, self._moved)
-        operands = _operands(call.spec, stage.operands(call.inputs))
+        operands = operands_of(stage.operands(call.inputs), Buffer(None, 0))
         weights = {name: weight.spec for name, weight in operands.weights.items()}
         program = self._trace(call.spec, weights)
         operands.arena = self._scratch.take("arena", plan_arena(program).nbytes)
@@ -166,34 +157,6 @@ class Pieces:
         if reason is not None:
             self.kept[call.op] = reason
         return Decision(self.lender.lend(call.op))
-
-
-def _symbol(arg: Arg, spec: Spec | None) -> Ref | None:
-    if spec is None:
-        return None
-    if isinstance(spec, WeightSpec):
-        return WeightRef(arg.name, spec)
-    if isinstance(spec, CacheSpec):
-        return CacheRef(0, spec)
-    kind = "index" if arg.kind is ArgKind.INDEX else "input"
-    return Value(Storage(kind, arg.name, spec.nbytes), spec)
-
-
-def _operands(spec: CallSpec, values: Mapping[str, Operand | None]) -> Operands:
-    """A call's operands as those of a program that consists of it."""
-    found = Operands(Buffer(None, 0))
-    inputs, indices, weights = {}, {}, {}
-    for name, value in values.items():
-        if isinstance(value, CacheView):
-            found.caches = (value,)
-        elif isinstance(value, IndexPair):
-            indices[name] = value
-        elif isinstance(value, Weight):
-            weights[name] = value
-        elif value is not None:
-            inputs[name] = value
-    found.inputs, found.indices, found.weights = inputs, indices, weights
-    return found
 
 
 class _Scratch:

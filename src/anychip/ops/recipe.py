@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from anychip.contract.cache import CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.memory import Memory
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, ImplKind, Launch
+from anychip.contract.operators import Value as Operand
 from anychip.contract.registration import Chip
 from anychip.contract.signature import Arg, ArgKind, Spec
 from anychip.contract.tensor import Buffer, IndexPair, Tensor, TensorSpec
@@ -58,7 +61,7 @@ class Recipe:
         program = traced(Ops(self._decide), call.spec)
         arena = self._chip.memory.allocate(plan_arena(program).nbytes)
         self._scratch.append(arena)
-        bound = bind(program, _operands(call, arena), self._chip.memory)
+        bound = bind(program, operands_of(call.inputs, arena), self._chip.memory)
 
         def launch() -> None:
             for one in bound.launches:
@@ -92,8 +95,9 @@ def _symbol(arg: Arg, spec: Spec | None) -> Ref | None:
     return Value(Storage(kind, arg.name, spec.nbytes), spec)
 
 
-def _operands(call: Call, arena: Buffer) -> Operands:
-    given = call.inputs.items()
+def operands_of(values: Mapping[str, Operand | None], arena: Buffer) -> Operands:
+    """A call's operands as those of the program that consists of it."""
+    given = values.items()
     return Operands(
         arena,
         indices={n: v for n, v in given if isinstance(v, IndexPair)},

@@ -228,8 +228,10 @@ class KernelLibrary:
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function  # type: ignore[no-any-return]
 
-    def replay(self, calls: int, count: int, status: ctypes.c_int32) -> int:
-        """Run a list of (function, struct) addresses; how many went well."""
+    def replay(
+        self, calls: ctypes.Array[ctypes.c_void_p], count: int, status: ctypes.c_int32
+    ) -> int:
+        """Run `count` pairs of (function, struct) addresses; how many went well."""
         return int(self._c.anychip_replay(calls, count, ctypes.byref(status)))
 
     def panel_bytes(self, code: int, k: int) -> int:

@@ -54,13 +54,12 @@ class CpuCapture(Capture):
         replay = self._library.replay
         words = [word for kernel in kernels for word in (kernel.function, kernel.address)]
         calls = (ctypes.c_void_p * len(words))(*words)
-        address, count, status = ctypes.addressof(calls), len(kernels), ctypes.c_int32(0)
+        count, status = len(kernels), ctypes.c_int32(0)
 
         def launch() -> None:
-            done = replay(address, count, status)
+            done = replay(calls, count, status)
             if done < count:
                 raise kernels[done].failed(status.value)
-            assert calls is not None  # the list lives as long as the launch
 
         return launch
 
