@@ -165,10 +165,10 @@ def test_chip_that_does_not_close_loses_no_findings(capsys, monkeypatch) -> None
     assert found["memory"]["verdict"] == "good"
 
 
-def test_wrong_option_is_told_at_the_opening(capsys) -> None:
+def test_wrong_option_is_told_by_the_first_look_that_needs_it(capsys) -> None:
     code, found = examined(capsys, "--backend", "fake", "--chip-option", "memory=much")
     assert code == 1
-    assert "say a number of bytes" in found["open"]["text"]
+    assert "say a number of bytes" in found["fake device 0"]["text"]
 
 
 def test_bytes_that_change_on_the_way_are_red(capsys, monkeypatch) -> None:

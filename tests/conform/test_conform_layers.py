@@ -204,10 +204,10 @@ def test_kernels_built_every_time_are_found(tmp_path):
 def test_a_library_loaded_from_two_files_is_found():
     old = {"/usr/lib/libc.so.6"}
     new = {*old, "/opt/a/libops.so.4.2", "/opt/b/libops.so.4.3", "/opt/libops.so.5"}
-    assert build._twins(old, new) == {
+    assert build.twins(old, new) == {
         "libops.so.4": ["/opt/a/libops.so.4.2", "/opt/b/libops.so.4.3"]
     }
-    assert build._twins(new, new) == {}
+    assert build.twins(new, new) == {}
 
 
 def test_a_library_that_ends_its_process_is_named(monkeypatch):

@@ -17,6 +17,7 @@ from anychip.conform.index import CHECKS
 from anychip.conform.operator_pages import repaged
 from anychip.conform.operator_sampling import chi_square
 from anychip.conform.proof import Level, Status, prove
+from anychip.contract.cache import CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid
@@ -47,10 +48,10 @@ def changed(op, **fields):
     return chip_with({op: lambda chip, implementation: replace(implementation, **fields)})
 
 
-def facts(**fields):
+def facts(cls=FakeChip, **fields):
     """A chip that declares other capabilities."""
 
-    class Declaring(FakeChip):
+    class Declaring(cls):
         def capabilities(self):
             return replace(super().capabilities(), **fields)
 
@@ -100,6 +101,32 @@ class TestServed:
         found = of(facts(cache_layout="OWN"), "R1 kv_write")
         assert found.status is Status.MISSING
         assert "OWN" in found.text
+
+    @pytest.mark.parametrize("cls", [FakeChip, CpuChip])
+    def test_cache_with_heads_before_slots_is_written_and_read(self, cls):
+        subject = subject_of(facts(cls, cache_layout="HND"))
+        asked = [c for c in operators.checks(subject) if c.subject in CACHE_OPS or c.id == "O4"]
+        assert {c.id for c in asked} >= {"R1", "O1", "O2", "O4"}
+        for check in asked:
+            if check.id != "O9":
+                found = prove(check, subject)
+                assert found.status in GOOD, f"{check.key}: {found.text}"
+                assert "layout" not in found.text
+        subject.close()
+
+    def test_cache_whose_heads_and_slots_are_confused_is_found(self):
+        def confused(chip, implementation):
+            def prepare(call):
+                view = call.inputs["cache"]
+                strides = replace(view.spec, group=replace(view.spec.group, layout="NHD")).strides
+                halves = (h.view(h.shape, strides) for h in (view.k, view.v))
+                other = CacheView(view.spec, *halves)
+                return implementation.prepare(replace(call, inputs={**call.inputs, "cache": other}))
+
+            return replace(implementation, prepare=prepare)
+
+        cls = facts(chip_with({"kv_write": confused}), cache_layout="HND")
+        assert of(cls, "O1 kv_write").status is Status.FAIL
 
 
 def rows_of(call):

@@ -102,6 +102,8 @@ def test_empty_slots_of_an_opened_chip():
         "queue.wait",
         "build.matrix",
         "build.compile",
+        "build.environment",
+        "toolchain",
     }
 
 

@@ -13,6 +13,7 @@ from anychip.contract.discovery import list_chips, load_chip, open_chip
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ContractError, ErrorKind
 from anychip.contract.operators import Call, CallSpec
+from anychip.contract.registration import check_device, read_options
 from anychip.contract.signature import infer_outputs
 from anychip.contract.tensor import Tensor, TensorSpec
 from anychip.contract.version import CONTRACT
@@ -50,7 +51,7 @@ def test_chip_is_listed_from_its_entry_point(pebble):
 
 
 def test_check_device_computes_in_a_child(pebble):
-    finding = load_chip("pebble").check_device(0, 60.0)
+    finding = check_device(load_chip("pebble"), 0, 60.0, read_options(load_chip("pebble"), {}))
     assert finding.verdict.value == "good", finding.text
 
 

@@ -93,7 +93,7 @@ def test_a_piece_is_what_one_of_the_two_serves_in_one_piece(placed) -> None:
 
 @pytest.mark.parametrize(
     ("change", "text"),
-    [({"page_size": 5}, "pages of 5 in layout NHD"), ({"layout": "HND"}, "in layout HND")],
+    [({"page_size": 5}, "pages of 5 in layout NHD"), ({"layout": "OWN"}, "in layout OWN")],
 )
 def test_cache_that_the_lender_would_not_have_is_declined(change, text: str) -> None:
     near = opened()

@@ -20,7 +20,7 @@ from anychip_pebble.memory import CHIP, DeviceMemory, fact_of
 from anychip_pebble.operators import DeviceQueue, DeviceWeights, Stream, make_table
 
 
-@register_chip(CHIP, contract=(0, 2))
+@register_chip(CHIP, contract=(0, 3))
 class PebbleChip(Chip):
     """Vendor: one opened device of yours. This one exists in this process alone."""
 
@@ -43,7 +43,7 @@ class PebbleChip(Chip):
         self.build = DeviceBuild(folder)
 
     @classmethod
-    def probe(cls) -> Probe:
+    def probe(cls, options: Mapping[str, Any]) -> Probe:
         """Vendor: count the devices without initializing one; say why there is none."""
         return Probe((Device(0, f"a {CHIP}"),), versions=versions())
 
@@ -55,11 +55,12 @@ class PebbleChip(Chip):
         return cls(options)
 
     @classmethod
-    def check_device(cls, device: int, timeout: float) -> Finding:
+    def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, one operator, back out; a device that hangs does so in the child."""
         name = f"{CHIP} device {device}"
         try:
-            seen = run_in_child(f"{__name__}:double_ones", device, timeout)
+            question = {"device": device, "options": {**options, "native": False}}
+            seen = run_in_child(f"{__name__}:double_ones", question, timeout)
         except ChildFailed as error:
             return Finding(name, Verdict.BAD, str(error), "reset the device, then try again")
         verdict = Verdict.GOOD if seen == [2.0] * 4 else Verdict.BAD
@@ -97,10 +98,9 @@ def _open_kernels(wanted: bool, folder: Path) -> tuple[Mapping[str, Kernel], str
     return kernels, f"C: {', '.join(kernels)}"
 
 
-def double_ones(device: int) -> list[float]:
+def double_ones(question: Mapping[str, Any]) -> list[float]:
     """What the child of `check_device` does."""
-    options = {o.name: o.default for o in PebbleChip.options}
-    chip = PebbleChip.open(device, options | {"native": False})
+    chip = PebbleChip.open(question["device"], question["options"])
     ones, twos = (Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in "xy")
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": twos.spec}, {})

@@ -9,7 +9,7 @@ from anychip.config import ServeConfig
 from anychip.conform.subject import Subject
 from anychip.contract.discovery import chip_names, load_chip
 from anychip.contract.errors import ContractError
-from anychip.contract.registration import read_options
+from anychip.contract.registration import probe_chip, read_options
 from anychip.flags import ConfigError
 from anychip.run.fingerprint import fingerprint_of, fingerprint_unopened
 from anychip.run.plan_run import chip_options
@@ -34,7 +34,7 @@ def subject_of(config: ServeConfig) -> Subject:
         options = read_options(cls, chip_options(config))
     except ContractError as error:
         raise ConfigError(f"--chip-option: {error}") from error
-    probe = cls.probe()
+    probe = probe_chip(cls, options)
     if not probe.devices:
         raise ContractError(f"chip '{cls.name}' is not available: {probe.reason}")
     if config.device_index not in {device.index for device in probe.devices}:

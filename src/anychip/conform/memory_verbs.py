@@ -23,7 +23,7 @@ from anychip.conform.scratch import (
 from anychip.conform.subject import Subject
 from anychip.contract.dtype import DType
 from anychip.contract.layer import empty_slots
-from anychip.contract.registration import Chip
+from anychip.contract.registration import Chip, probe_chip
 from anychip.contract.tensor import Tensor
 
 SIZES = (0, 1, 63, 65, 4097, MIB + 1)
@@ -134,7 +134,11 @@ def _copy_window(chip: Chip, scratch: Scratch, size: int) -> None:
 
 
 def _copy_peer(subject: Subject) -> Proof:
-    others = [d.index for d in subject.cls.probe().devices if d.index != subject.device]
+    others = [
+        d.index
+        for d in probe_chip(subject.cls, subject.options).devices
+        if d.index != subject.device
+    ]
     if not others:
         return inconclusive("one device: copy_peer needs a second one")
     chip, other = subject.chip, subject.cls.open(others[0], subject.options)

@@ -1,7 +1,7 @@
 """O4: what `kv_write` and `kv_copy_pages` put into a cache is what `paged_attention` reads.
 
 Nothing is assumed about the layout: a cache is filled by the chip's own `kv_write` and read by
-its own `paged_attention`. In layout NHD every byte is looked at as well.
+its own `paged_attention`. In a known layout every byte is looked at as well.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 from anychip.conform.operator_given import NotCovered, computed_by, run_given
 from anychip.conform.proof import Proof, failed, inconclusive, passed
 from anychip.conform.subject import Subject
-from anychip.contract.cache import NHD, CacheGroup, CacheView
+from anychip.contract.cache import KNOWN_LAYOUTS, CacheGroup, CacheView
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Implementation
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
 from anychip.hostops import NUMPY_DTYPES
+from anychip.ops import permuted
 from anychip.ops.cases import Case
 from anychip.ops.cases.draw import draw
 from anychip.ops.check import check_case
 from anychip.ops.limits import limit
 from anychip.ops.oracle import CacheArrays, evaluate
 from anychip.ops.oracle.arrays import Array
-from anychip.ops.placed import host_bytes
 from anychip.run.cache import allocate_cache, free_cache
 
 PAGES = 5
@@ -140,9 +140,9 @@ def _cache(chip: Chip, group: CacheGroup, heads: int, activation: DType) -> Iter
         halves = (np.zeros(shape, NUMPY_DTYPES[group.dtype]) for _ in range(2))
         limits = chip.capabilities().max_tokens
         arrays = CacheArrays(*halves)
-        if group.layout == NHD:
+        if group.layout in KNOWN_LAYOUTS:
             for tensor, half in ((views[0].k, arrays.k), (views[0].v, arrays.v)):
-                chip.memory.copy_in(tensor, host_bytes(half))
+                permuted.write(chip.memory, tensor, half)
         yield Held(chip, views[0], arrays, heads, activation, limits or 1 << 20)
     finally:
         free_cache(chip.memory, views)
@@ -185,7 +185,7 @@ def _write(held: Held, writer: Implementation, slots: Array) -> None:
 
 def _differs(held: Held, reader: Implementation) -> str | None:
     """How the cache differs from what must be in it."""
-    if held.view.spec.group.layout == NHD:
+    if held.view.spec.group.layout in KNOWN_LAYOUTS:
         for name in ("k", "v"):
             wrong = _wrong_slots(held, name)
             if wrong:
@@ -202,8 +202,7 @@ def _wrong_slots(held: Held, name: str) -> list[int]:
     """Slots whose bytes differ, read directly."""
     tensor: Tensor = getattr(held.view, name)
     expected: Array = getattr(held.arrays, name)
-    found = np.zeros_like(expected)
-    held.chip.memory.copy_out(tensor, found.reshape(-1).view(np.uint8).data)
+    found = permuted.read(held.chip.memory, tensor)
     pair = (a.view(np.uint8).reshape(len(held.slots()), -1) for a in (expected, found))
     return [int(s) for s in np.flatnonzero(np.not_equal(*pair).any(axis=1))]
 

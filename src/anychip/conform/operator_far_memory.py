@@ -20,13 +20,14 @@ from anychip.conform.operator_offsets import (
 )
 from anychip.conform.proof import Proof
 from anychip.conform.subject import Subject
-from anychip.contract.cache import NHD, CacheGroup, CacheSpec, CacheView
+from anychip.contract.cache import KNOWN_LAYOUTS, CacheGroup, CacheSpec, CacheView
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Implementation
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor, TensorSpec
 from anychip.contract.weights import HostWeight, Weight, WeightSpec, WeightUse
 from anychip.hostops import NUMPY_DTYPES
+from anychip.ops import permuted
 from anychip.ops.cases import Case
 from anychip.ops.cases.draw import draw
 from anychip.ops.check import check_case
@@ -58,33 +59,29 @@ def far_cache(chip: Chip) -> Iterator[tuple[CacheView, int]]:
     Raises TooLarge, OpaqueCache.
     """
     facts = chip.capabilities()
-    if facts.cache_layout != NHD:
+    if facts.cache_layout not in KNOWN_LAYOUTS:
         raise OpaqueCache(f"a cache in layout {facts.cache_layout} cannot be filled page by page")
     dtype = min(facts.cache_dtypes, key=lambda d: d.itemsize)
     size = facts.page_sizes[0]
-    group = CacheGroup(1, KV_HEADS, DIM, dtype, size)
+    group = CacheGroup(1, KV_HEADS, DIM, dtype, size, facts.cache_layout)
     page = size * KV_HEADS * DIM
     spec = CacheSpec(group, FAR // page + 3)
     with huge(chip, TensorSpec((spec.pages + 1, *spec.shape[1:]), dtype)) as both:
         yield (
-            CacheView(spec, both.view(spec.shape), both.view(spec.shape, offset=page)),
+            CacheView(
+                spec,
+                both.view(spec.shape, spec.strides),
+                both.view(spec.shape, spec.strides, offset=page),
+            ),
             (spec.pages - 2),
         )
 
 
 def _pages(chip: Chip, half: Tensor, pages: list[int]) -> Array:
     """Some pages, copied out."""
-    dtype = NUMPY_DTYPES[half.dtype]
-    found = np.zeros((len(pages), *half.shape[1:]), dtype)
-    for at, number in enumerate(pages):
-        view = half.view(half.shape[1:], offset=number * half.strides[0])
-        chip.memory.copy_out(view, host_bytes_of(found[at]))
-    return found
-
-
-def host_bytes_of(array: Array) -> memoryview:
-    """A contiguous array's own bytes, writable."""
-    return array.reshape(-1).view(np.uint8).data
+    inner = half.shape[1:], half.strides[1:]
+    views = [half.view(*inner, offset=number * half.strides[0]) for number in pages]
+    return np.stack([permuted.read(chip.memory, view) for view in views])
 
 
 def _fill(chip: Chip, view: CacheView, pages: list[int]) -> CacheArrays:

@@ -19,11 +19,12 @@ from anychip.conform.subject import Subject
 from anychip.contract.operators import Implementation
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor, TensorSpec, contiguous_strides
+from anychip.ops import permuted
 from anychip.ops.cases import Case
 from anychip.ops.cases.grid import sized
 from anychip.ops.check import check_case
 from anychip.ops.oracle.arrays import Array
-from anychip.ops.placed import OpaqueCache, dtype_of, host_bytes
+from anychip.ops.placed import OpaqueCache, dtype_of
 
 FAR = (1 << 31) + 64
 """Elements between two rows."""
@@ -68,8 +69,8 @@ def huge(chip: Chip, spec: TensorSpec) -> Iterator[Tensor]:
 def put_rows(chip: Chip, target: Tensor, rows: Mapping[int, Array]) -> None:
     """Fill some rows (entries of the first dimension) alone."""
     for row, values in rows.items():
-        view = target.view(target.shape[1:], offset=row * target.strides[0])
-        chip.memory.copy_in(view, host_bytes(values))
+        inner = target.shape[1:], target.strides[1:]
+        permuted.write(chip.memory, target.view(*inner, offset=row * target.strides[0]), values)
 
 
 def narrowest(chip: Chip, op: str) -> Types:

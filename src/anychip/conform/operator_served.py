@@ -8,10 +8,9 @@ from anychip.conform.operator_calls import spec_of
 from anychip.conform.operator_cases import Types, asked, mixed_types, types_of
 from anychip.conform.proof import Proof, missing, passed, unsupported
 from anychip.conform.subject import Subject
-from anychip.contract.cache import NHD
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.registration import Chip
-from anychip.contract.signature import ArgKind, Tier
+from anychip.contract.signature import Tier
 from anychip.ops.decide import Decider
 from anychip.ops.recipe import traced
 from anychip.ops.record import MISSING, Recorder, Served
@@ -53,10 +52,6 @@ def _gap(chip: Chip, op: str, rows: list[Served]) -> str | None:
         if row.kind == MISSING:
             part = "" if row.op == op else f"its recipe needs '{row.op}': "
             return f"{part}{'; '.join(row.why)}"
-    layout = chip.capabilities().cache_layout
-    reads_cache = any(a.kind is ArgKind.CACHE for a in CATALOGUE[op].inputs)
-    if reads_cache and layout != NHD and any(r.kind == "composed" and r.op == op for r in rows):
-        return f"a recipe cannot read a cache in layout {layout}: the chip itself must serve it"
     return None
 
 

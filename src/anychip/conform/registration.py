@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from anychip.conform.expect import Broken, expect, judged, within
 from anychip.conform.proof import Check, Level, Proof, passed
 from anychip.conform.subject import Subject
-from anychip.contract.build import Build, Verdict
+from anychip.contract.build import Build, Finding, Verdict
 from anychip.contract.dtype import DType
 from anychip.contract.errors import (
     ChipError,
@@ -26,8 +26,10 @@ from anychip.contract.registration import (
     Chip,
     Option,
     Probe,
+    check_device,
     check_version,
     chip_slots,
+    probe_chip,
     read_options,
 )
 from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, Weights
@@ -181,11 +183,11 @@ def _check_limits(said: Capabilities) -> None:
 
 @judged
 def _probe(subject: Subject) -> Proof:
-    probe = subject.cls.probe()
+    probe = probe_chip(subject.cls, subject.options)
     reason = probe.reason or "and the probe gives no reason"
     expect(bool(probe.devices), f"no device: {reason}")
     _check_devices(probe)
-    again = subject.cls.probe()
+    again = probe_chip(subject.cls, subject.options)
     expect(again.devices == probe.devices, f"a second probe finds {again.devices}")
     there = [d.index for d in probe.devices]
     expect(subject.device in there, f"device {subject.device} is not among those found: {there}")
@@ -214,18 +216,21 @@ def _other_device(subject: Subject, index: int) -> str:
 
 @judged
 def _device(subject: Subject) -> Proof:
-    cls, device = subject.cls, subject.device
     began = time.monotonic()
     limit = CHECK_SECONDS + PATIENCE
-    found = within(limit, "check_device", lambda: cls.check_device(device, CHECK_SECONDS))
+    found = within(limit, "check_device", lambda: _checked(subject, CHECK_SECONDS))
     seconds = time.monotonic() - began
     what = f"check_device within {CHECK_SECONDS:g} s"
     expect(found.verdict is Verdict.GOOD, f"{what} says {found.verdict.value}: {found.text}")
     what = f"check_device within {TOO_SHORT:g} s"
-    short = within(PATIENCE, what, lambda: cls.check_device(device, TOO_SHORT))
+    short = within(PATIENCE, what, lambda: _checked(subject, TOO_SHORT))
     text = f"{what} says {short.verdict.value} ({short.text}): its time is not kept"
     expect(short.verdict is Verdict.BAD, f"{text}, or it computes in no child process")
     return passed(f"{found.text}; given a millisecond: {short.text}", seconds=seconds)
+
+
+def _checked(subject: Subject, timeout: float) -> Finding:
+    return check_device(subject.cls, subject.device, timeout, subject.options)
 
 
 @judged

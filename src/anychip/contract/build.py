@@ -29,11 +29,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Library:
-    """A shared library or header that must be there. package: where it comes from."""
+    """A shared library or header that must be there. package: where it comes from.
+
+    variable: the environment variable that leads to it. path: where it was found, empty where it
+    was not, or where the system's loader finds it by name.
+    """
 
     name: str
     package: str
     header: bool = False
+    variable: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,11 @@ class Build(Layer, contract=True):
     @optional
     def matrix(self) -> tuple[Compatibility, ...]:
         """Versions known to go together, or not."""
+        raise NotImplementedError
+
+    @optional
+    def environment(self) -> Mapping[str, str]:
+        """Variables that a shell needs before programs of the vendor's SDK find each other."""
         raise NotImplementedError
 
     @optional

@@ -12,6 +12,12 @@ NHD = "NHD"
 A chip that declares another layout serves `kv_write`, `kv_copy_pages` and `paged_attention`
 natively, since writer and reader bind jointly to it."""
 
+HND = "HND"
+"""Layout [pages, KV heads, page size, head dim]: a head's keys of one page lie together."""
+
+KNOWN_LAYOUTS = (NHD, HND)
+"""Layouts whose bytes the core can read; any other is the chip's secret."""
+
 
 @dataclass(frozen=True)
 class CacheGroup:
@@ -48,10 +54,22 @@ class CacheSpec:
         g = self.group
         return (self.pages, g.page_size, g.kv_heads, g.head_dim)
 
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        """Elements between neighbours, in the order of `shape`."""
+        g = self.group
+        page = g.page_size * g.kv_heads * g.head_dim
+        if g.layout == HND:
+            return (page, g.head_dim, g.page_size * g.head_dim, 1)
+        return (page, g.kv_heads * g.head_dim, g.head_dim, 1)
+
 
 @dataclass(frozen=True, eq=False)
 class CacheView:
-    """One layer's keys and values. Slot s is offset s % page size of page s // page size."""
+    """One layer's keys and values. Slot s is offset s % page size of page s // page size.
+
+    k, v: of the spec's shape and strides, whatever the layout.
+    """
 
     spec: CacheSpec
     k: Tensor

@@ -19,6 +19,7 @@ from anychip.contract.registration import (
     Capabilities,
     Chip,
     chip_slots,
+    probe_chip,
     read_options,
 )
 
@@ -87,7 +88,7 @@ def open_chip(name: str, device: int, options: Mapping[str, str]) -> Chip:
     """Load, probe and open a chip; never another one in its place."""
     cls = load_chip(name)
     values: dict[str, Any] = read_options(cls, options)
-    probe = cls.probe()
+    probe = probe_chip(cls, values)
     if not probe.devices:
         raise ContractError(f"chip '{name}' is not available: {probe.reason}")
     if device not in {d.index for d in probe.devices}:
@@ -129,7 +130,7 @@ def describe_entry(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _described(cls: type[Chip], describe: bool) -> dict[str, Any]:
-    probe = cls.probe()
+    probe = probe_chip(cls, read_options(cls, {}))
     facts: dict[str, Any] = {
         "available": bool(probe.devices),
         "reason": probe.reason,

@@ -28,6 +28,21 @@ def optional(function: F) -> F:
     return function
 
 
+def added(*parameters: str) -> Callable[[F], F]:
+    """Mark last parameters that a later minor version added: a chip may leave them out."""
+
+    def mark(function: F) -> F:
+        function.__added__ = parameters  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def takes(method: Callable[..., Any], parameter: str) -> bool:
+    """Whether a chip's method has a parameter that it may leave out."""
+    return parameter in inspect.signature(method).parameters
+
+
 class Layer:
     """Base of the contract classes."""
 
@@ -108,9 +123,10 @@ def _compare(name: str, wanted: Any, got: Any) -> list[str]:
             f"'{name}' must {'' if isinstance(wanted, classmethod) else 'not '}be a classmethod"
         ]
     want, have = _parameters(wanted), _parameters(got)
+    later = getattr(_function(wanted), "__added__", ())
     return (
         []
-        if want == have
+        if have in (want, want[: len(want) - len(later)])
         else [f"'{name}' takes ({', '.join(have)}), the contract says ({', '.join(want)})"]
     )
 

@@ -38,10 +38,16 @@ class PoolStatistics:
 @dataclass(frozen=True)
 class Traffic:
     """Bytes that crossed between host and device since the device was opened, whoever asked:
-    the core's copies and those that an operator makes on its own."""
+    the core's copies and those that an operator makes on its own.
+
+    seconds_in, seconds_out: time spent in those copies, waits before them left out; 0 where the
+    chip does not measure it.
+    """
 
     bytes_in: int
     bytes_out: int
+    seconds_in: float = 0.0
+    seconds_out: float = 0.0
 
 
 class Memory(Layer, contract=True):

@@ -89,7 +89,11 @@ class Implementation:
     id: unique in a table, for example "avx512.linear". when: pure; None where it covers the call,
     otherwise the reason why not. workspace: bytes of scratch for a call; it must not shrink when
     a size grows, because memory is set aside for the largest step alone. aliases: (output, input)
-    pairs that may share memory. reads_host: it reads the host half of an index pair.
+    pairs that may share memory. reads_host: it reads the host half of an index pair. tolerance:
+    how many times the kit's limit of error it needs. call: what it calls of the vendor's, for
+    people. assumed: what of that call is a guess that no vendor document shows; it is printed.
+    unproved: a guess that no run on this SDK has confirmed yet: the core does not bind it before
+    `anychip doctor` has compared it with the oracle at a model's real shapes.
     """
 
     op: str
@@ -102,6 +106,9 @@ class Implementation:
     aliases: tuple[tuple[str, str], ...] = ()
     reads_host: bool = False
     tolerance: float = 1.0
+    call: str = ""
+    assumed: str = ""
+    unproved: bool = False
 
     def declines(self, call: CallSpec) -> str | None:
         """None where it covers the call, otherwise the reason."""

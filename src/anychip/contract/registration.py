@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from anychip.contract.cache import NHD
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ContractError, ErrorFact
 from anychip.contract.execution import Queue
-from anychip.contract.layer import Layer, empty_slots, required
+from anychip.contract.layer import Layer, added, empty_slots, optional, required, takes
 from anychip.contract.memory import Memory
 from anychip.contract.operators import OperatorTable
 from anychip.contract.optional import Capture, Communicator, Telemetry
@@ -24,21 +25,30 @@ ENTRY_POINT_GROUP = "anychip.chips"
 
 @dataclass(frozen=True)
 class Option:
-    """One `--chip-option name=value`. type: int, float, str or bool."""
+    """One `--chip-option name=value`. type: int, float, str or bool.
+
+    variable: an environment variable of the vendor's that gives the value where none is typed.
+    """
 
     name: str
     type: type
     default: Any
     help: str
+    variable: str = ""
 
 
 @dataclass(frozen=True)
 class Device:
-    """One device that a probe found; memory in bytes, 0 where the probe cannot tell cheaply."""
+    """One device that a probe found; memory in bytes, 0 where the probe cannot tell cheaply.
+
+    uid: what tells this physical card from every other (a PCI address, a serial number); two
+    indices with one uid are one card seen twice. Empty where the probe cannot tell.
+    """
 
     index: int
     name: str
     memory: int = 0
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,9 @@ class Chip(Layer, contract=True):
 
     @classmethod
     @required
-    def probe(cls) -> Probe:
-        """Cheap, no initialization, never raises: says why not."""
+    @added("options")
+    def probe(cls, options: Mapping[str, Any]) -> Probe:
+        """Cheap, no initialization, never raises: says why not. `options` as `open` gets them."""
         raise NotImplementedError
 
     @classmethod
@@ -106,8 +117,16 @@ class Chip(Layer, contract=True):
 
     @classmethod
     @required
-    def check_device(cls, device: int, timeout: float) -> Finding:
+    @added("options")
+    def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, one operator, back out, in a child process bounded by `timeout` seconds."""
+        raise NotImplementedError
+
+    @classmethod
+    @optional
+    def toolchain(cls, options: Mapping[str, Any]) -> Build:
+        """The build layer of a chip that is not open, and perhaps cannot be: what is installed
+        where, and the kernels that can be built for it. Touches no device; never raises."""
         raise NotImplementedError
 
     @classmethod
@@ -130,7 +149,8 @@ class Chip(Layer, contract=True):
 def chip_slots(chip: Chip) -> tuple[str, ...]:
     """Optional parts that an opened chip leaves empty, for people to see."""
     parts = ("telemetry", "communicator", "capture")
-    return tuple(p for p in parts if getattr(chip, p) is None) + tuple(
+    left_out = tuple(p for p in parts if getattr(chip, p) is None) + empty_slots(type(chip))
+    return left_out + tuple(
         f"{part}.{name}"
         for part in ("memory", "queue", "build")
         for name in empty_slots(type(getattr(chip, part)))
@@ -179,14 +199,44 @@ def check_version(name: str, contract: tuple[int, int], cls: type[Chip]) -> None
         )
 
 
-def read_options(cls: type[Chip], given: Mapping[str, str]) -> dict[str, Any]:
-    """Declared options with their defaults, `given` parsed; an unknown name or value is refused."""
+def probe_chip(cls: type[Chip], options: Mapping[str, Any]) -> Probe:
+    """The chip's probe, with its options where it takes them."""
+    probe: Callable[..., Probe] = cls.probe
+    return probe(options) if takes(probe, "options") else probe()
+
+
+def check_device(
+    cls: type[Chip], device: int, timeout: float, options: Mapping[str, Any]
+) -> Finding:
+    """The chip's check of a device, with its options where it takes them."""
+    check: Callable[..., Finding] = cls.check_device
+    if takes(check, "options"):
+        return check(device, timeout, options)
+    return check(device, timeout)
+
+
+def variables_of(cls: type[Chip], environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Options whose vendor variable is set, with its value; the process's own where None."""
+    around = os.environ if environment is None else environment
+    return {o.name: around[o.variable] for o in cls.options if around.get(o.variable)}
+
+
+def read_options(
+    cls: type[Chip],
+    given: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Every declared option: as given, else as its variable says, else its default.
+
+    environment: the process's own where None. An unknown name or value is refused.
+    """
     known = {o.name: o for o in cls.options}
     unknown = sorted(set(given) - set(known))
     if unknown:
         offer = ", ".join(sorted(known)) or "none"
         raise ContractError(f"chip '{cls.name}' has no option '{unknown[0]}'; it has: {offer}")
-    return {n: _parse(cls.name, o, given[n]) if n in given else o.default for n, o in known.items()}
+    texts = {**variables_of(cls, environment), **given}
+    return {n: _parse(cls.name, o, texts[n]) if n in texts else o.default for n, o in known.items()}
 
 
 def _parse(chip: str, option: Option, text: str) -> Any:

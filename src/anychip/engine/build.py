@@ -11,7 +11,7 @@ import msgspec
 
 from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError, ContractError
-from anychip.contract.registration import chip_slots
+from anychip.contract.registration import chip_slots, probe_chip, read_options
 from anychip.contract.version import CONTRACT
 from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
@@ -32,7 +32,7 @@ from anychip.run.memory_plan import (
     workspace_bytes,
 )
 from anychip.run.model_plan import ModelPlanError
-from anychip.run.plan_run import Opened, open_run
+from anychip.run.plan_run import Opened, chip_options, open_run
 from anychip.run.runner import Runner
 from anychip.run.weights import load_weights
 from anychip.schedule.hooks import SchedulerHooks
@@ -171,7 +171,8 @@ def _eos_ids(config: ServeConfig, opened: Opened) -> frozenset[int]:
 
 def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     chip, plan = opened.chip, opened.plan
-    device = next(d for d in chip.probe().devices if d.index == config.device_index)
+    probe = probe_chip(type(chip), read_options(type(chip), chip_options(config)))
+    device = next(d for d in probe.devices if d.index == config.device_index)
     report(
         f"chip asked for: {config.backend}; opened: {chip.name} ({chip.vendor}), device "
         f"{device.index}: {device.name}; contract {_dotted(chip.contract)} on {_dotted(CONTRACT)}"

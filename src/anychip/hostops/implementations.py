@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.contract.cache import NHD, CacheSpec, CacheView
+from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.operators import (
     Call,
@@ -92,8 +92,9 @@ def _declines(call: CallSpec) -> str | None:
     for name, spec in call.inputs.items():
         if isinstance(spec, WeightSpec) and not spec.dense:
             return f"'{name}' is packed as {spec.format}; only dense weights are read here"
-        if isinstance(spec, CacheSpec) and spec.group.layout != NHD:
-            return f"'{name}' has layout {spec.group.layout}; only {NHD} is read here"
+        if isinstance(spec, CacheSpec) and spec.group.layout not in KNOWN_LAYOUTS:
+            known = " and ".join(KNOWN_LAYOUTS)
+            return f"'{name}' has layout {spec.group.layout}; only {known} are read here"
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from anychip.contract.cache import NHD, CacheSpec
+from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec
 from anychip.contract.memory import Memory
 from anychip.contract.operators import Call, CallSpec, Implementation, Launch
 from anychip.contract.registration import Chip
@@ -80,8 +80,8 @@ class Lender:
 
     def _takes_cache(self, spec: CacheSpec) -> bool:
         facts = self._chip.capabilities()
-        same_layout = facts.cache_layout == spec.group.layout == NHD
-        return same_layout and spec.group.page_size in facts.page_sizes
+        known = {facts.cache_layout, spec.group.layout} <= set(KNOWN_LAYOUTS)
+        return known and spec.group.page_size in facts.page_sizes
 
     def _programs(self, call: CallSpec) -> Iterator[Program]:
         """The call on the lender, for every combination of weights that it may be made with."""

@@ -149,7 +149,8 @@ class CheckedRun:
         return None if value is None else self._read(value)
 
     def _pages(self, half: Tensor, pages: list[int]) -> Array:
-        views = [half.view(half.shape[1:], offset=page * half.strides[0]) for page in pages]
+        inner = half.shape[1:], half.strides[1:]
+        views = [half.view(*inner, offset=page * half.strides[0]) for page in pages]
         return np.stack([self._read(view) for view in views])
 
     def _read(self, tensor: Tensor) -> Array:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
+from anychip.contract.cache import NHD, CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.operators import CallSpec, Implementation, ImplKind, OperatorTable
 from anychip.contract.signature import Tier
@@ -114,6 +115,8 @@ class Decider:
 
     def _chosen(self, call: CallSpec, choice: str) -> Decision:
         if choice == ImplKind.COMPOSED.value:
+            if reason := _recipe_declines(call):
+                raise ChoiceDeclines(call, (f"--op chose {choice}: {reason}",))
             return Decision(None, ("chosen by --op",))
         offers = (*self.table.of(call.op), *self.host.of(call.op))
         implementation = next(i for i in offers if i.id == choice)
@@ -136,6 +139,9 @@ def _recipe_declines(call: CallSpec) -> str | None:
         return f"no recipe for '{call.op}' ({CATALOGUE[call.op].tier.value})"
     if CATALOGUE[call.op].tier is Tier.FUSED:
         return None
+    for name, spec in call.inputs.items():
+        if isinstance(spec, CacheSpec) and spec.group.layout != NHD:
+            return f"the recipe reads '{name}' in layout {NHD}, the chip's is {spec.group.layout}"
     packed = [n for n, s in call.inputs.items() if isinstance(s, WeightSpec) and not s.dense]
     if packed:
         return f"the recipe reads '{packed[0]}' as a plain tensor, the chip packs it"

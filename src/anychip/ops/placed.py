@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.contract.cache import NHD, CacheGroup, CacheSpec, CacheView
+from anychip.contract.cache import HND, KNOWN_LAYOUTS, CacheGroup, CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec, Implementation, Launch, Value
@@ -103,7 +103,7 @@ class Placed:
 
     def _written(self, value: Value | None) -> Array | CacheArrays:
         if isinstance(value, CacheView):
-            if value.spec.group.layout != NHD:
+            if value.spec.group.layout not in KNOWN_LAYOUTS:
                 raise OpaqueCache(f"a cache in layout {value.spec.group.layout} cannot be read")
             return CacheArrays(self.read(value.k), self.read(value.v))
         assert isinstance(value, Tensor)
@@ -174,9 +174,10 @@ class Placed:
         layout = self._chip.capabilities().cache_layout
         group = CacheGroup(1, heads, dim, dtype_of(arrays.k), size, layout)
         spec = CacheSpec(group, pages)
-        if layout != NHD:
+        if layout not in KNOWN_LAYOUTS:
             raise OpaqueCache(f"a cache in layout {layout} cannot be written as arrays")
-        return CacheView(spec, self._upload("cache", arrays.k), self._upload("cache", arrays.v))
+        k, v = (laid_out(half, layout) for half in (arrays.k, arrays.v))
+        return CacheView(spec, self._upload("cache", k), self._upload("cache", v))
 
     def _upload(self, name: str, array: Array) -> Tensor:
         """The array on the chip, strides and gaps kept."""
@@ -240,6 +241,14 @@ def _extent(spec: TensorSpec) -> int:
         return 0
     last = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
     return (last + 1) * spec.dtype.itemsize
+
+
+def laid_out(pages: Array, layout: str) -> Array:
+    """[pages, page size, KV heads, head dim] over memory in one of KNOWN_LAYOUTS."""
+    if layout == HND:
+        turned: Array = np.ascontiguousarray(pages.swapaxes(1, 2)).swapaxes(1, 2)
+        return turned
+    return np.ascontiguousarray(pages)
 
 
 def _window(tensor: Tensor) -> Tensor:

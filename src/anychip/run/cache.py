@@ -17,7 +17,8 @@ def allocate_cache(memory: Memory, group: CacheGroup, pages: int) -> tuple[Cache
     nbytes = pages * group.layer_page_bytes
     try:
         for _ in range(2 * group.layers):
-            halves.append(Tensor(spec.shape, group.dtype, buffer=memory.allocate(nbytes)))
+            buffer = memory.allocate(nbytes)
+            halves.append(Tensor(spec.shape, group.dtype, spec.strides, buffer=buffer))
     except BaseException:
         _free(memory, halves)
         raise

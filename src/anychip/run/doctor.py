@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from anychip.config import ServeConfig
 from anychip.contract.build import Build, Compatibility, Finding, Verdict
@@ -13,7 +14,13 @@ from anychip.contract.discovery import load_chip, open_chip
 from anychip.contract.dtype import DType
 from anychip.contract.layer import empty_slots
 from anychip.contract.memory import MemoryInfo
-from anychip.contract.registration import Chip, chip_slots
+from anychip.contract.registration import (
+    Chip,
+    check_device,
+    chip_slots,
+    probe_chip,
+    read_options,
+)
 from anychip.contract.tensor import Tensor
 from anychip.contract.version import CONTRACT
 from anychip.run.divergences import opening
@@ -126,6 +133,15 @@ class ChipLooks:
         assert self._opened is not None  # "open" is a gate
         return self._opened
 
+    @property
+    def _class(self) -> type[Chip]:
+        return load_chip(self._config.backend)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """As the device is opened with. Raises ContractError where one is unknown or wrong."""
+        return read_options(self._class, chip_options(self._config))
+
     def _contract(self) -> Iterator[Finding]:
         cls = load_chip(self._config.backend)
         text = f"{cls.name} ({cls.vendor}) is written for contract {_dotted(cls.contract)}; this "
@@ -133,7 +149,7 @@ class ChipLooks:
         yield Finding("contract", Verdict.GOOD, text)
 
     def _probe(self) -> Iterator[Finding]:
-        index, probe = self._config.device_index, load_chip(self._config.backend).probe()
+        index, probe = self._config.device_index, probe_chip(self._class, self._options)
         if not probe.devices:
             install = _INSTALL.search(probe.reason)
             step = install[0] if install else "mend that first"
@@ -147,8 +163,8 @@ class ChipLooks:
             yield Finding("probe", Verdict.BAD, f"no device {index}; there is {there}", step)
 
     def _device(self) -> Iterator[Finding]:
-        cls = load_chip(self._config.backend)
-        yield cls.check_device(self._config.device_index, DEVICE_TIMEOUT_S)
+        index = self._config.device_index
+        yield check_device(self._class, index, DEVICE_TIMEOUT_S, self._options)
 
     def _open(self) -> Iterator[Finding]:
         config = self._config

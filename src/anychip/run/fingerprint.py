@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from anychip.contract.fingerprint import lock_text
-from anychip.contract.registration import ENTRY_POINT_GROUP, Chip
+from anychip.contract.registration import (
+    ENTRY_POINT_GROUP,
+    Chip,
+    Probe,
+    probe_chip,
+    read_options,
+)
 from anychip.contract.version import CONTRACT
 
 ID_DIGITS = 12
@@ -29,10 +35,12 @@ def fingerprint_of(chip: Chip, device: int, options: Mapping[str, Any]) -> dict[
     the host are in it. Raises what the chip's `probe` and `build.versions` raise.
     """
     record = fingerprint_unopened(chip.name, device, options)
+    cls = type(chip)
+    probe = probe_chip(cls, read_options(cls, {n: str(v) for n, v in options.items()}))
     return record | {
-        "chip": record["chip"] | _origin(type(chip)),
-        "device": record["device"] | _device(chip, device),
-        "versions": dict(sorted({**chip.probe().versions, **chip.build.versions()}.items())),
+        "chip": record["chip"] | _origin(cls),
+        "device": record["device"] | _device(probe, device),
+        "versions": dict(sorted({**probe.versions, **chip.build.versions()}.items())),
     }
 
 
@@ -71,8 +79,8 @@ def _origin(cls: type[Chip]) -> dict[str, str]:
     }
 
 
-def _device(chip: Chip, index: int) -> dict[str, Any]:
-    found = next((d for d in chip.probe().devices if d.index == index), None)
+def _device(probe: Probe, index: int) -> dict[str, Any]:
+    found = next((d for d in probe.devices if d.index == index), None)
     return {} if found is None else {"name": found.name, "memory": found.memory}
 
 

@@ -21,7 +21,6 @@ from anychip.contract.registration import (
     Option,
     Probe,
     parse_bytes,
-    read_options,
 )
 from anychip.contract.tensor import Tensor
 from anychip.contract.weights import PLAIN_FORMATS
@@ -78,7 +77,7 @@ class TorchChip(Chip, abstract=True):
         return tuple(Device(n, f"{cls._type}:{n}") for n in range(count))
 
     @classmethod
-    def probe(cls) -> Probe:
+    def probe(cls, options: Mapping[str, Any]) -> Probe:
         """Whether torch is there, and what it counts."""
         if find_spec("torch") is None:
             return Probe((), MISSING)
@@ -103,10 +102,15 @@ class TorchChip(Chip, abstract=True):
         return f"{cls._type}:{device}"
 
     @classmethod
-    def check_device(cls, device: int, timeout: float) -> Finding:
+    def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, doubled, back out, in a child process."""
         name = f"{cls.name} device {device}"
-        question = {"module": cls.__module__, "name": cls.__name__, "device": device}
+        question = {
+            "module": cls.__module__,
+            "name": cls.__name__,
+            "device": device,
+            "options": dict(options),
+        }
         try:
             seen = run_in_child(f"{__name__}:double_ones", question, timeout)
         except ChildFailed as error:
@@ -143,7 +147,7 @@ def _weight_dtype(chip: str, text: str) -> DType | None:
 def double_ones(question: Mapping[str, Any]) -> list[float]:
     """What the child of `check_device` does."""
     cls = getattr(import_module(question["module"]), question["name"])
-    chip = cls.open(question["device"], read_options(cls, {}))
+    chip = cls.open(question["device"], question["options"])
     ones, y = (Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": y.spec}, {})

@@ -17,6 +17,7 @@ from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.compile import NoCompiler
 from anychip.contract.errors import ChipError, ContractError
 from anychip.contract.operators import CallSpec
+from anychip.contract.registration import read_options
 from anychip.contract.signature import Tier
 from anychip.contract.tensor import TensorSpec
 from anychip.contract.weights import HostWeight, WeightUse
@@ -159,8 +160,8 @@ def test_a_lookup_weight_is_declined_by_linear(cpu):
 
 
 def test_the_device_is_tried_in_a_child():
-    assert CpuChip.check_device(0, 120).verdict is Verdict.GOOD
-    late = CpuChip.check_device(0, 0.001)
+    assert CpuChip.check_device(0, 120, read_options(CpuChip, {})).verdict is Verdict.GOOD
+    late = CpuChip.check_device(0, 0.001, read_options(CpuChip, {}))
     assert late.verdict is Verdict.BAD and "0.001 s" in late.text
 
 

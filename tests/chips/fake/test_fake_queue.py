@@ -14,7 +14,7 @@ from anychip.contract.discovery import open_chip
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.operators import Call
-from anychip.contract.registration import chip_slots
+from anychip.contract.registration import chip_slots, read_options
 from anychip.contract.tensor import Tensor
 
 ONES = np.ones((2, 4), np.float32)
@@ -206,6 +206,6 @@ def test_opened_by_name_with_its_empty_slots():
 def test_codes_and_device_check():
     assert FakeChip.map_error(1).kind is ErrorKind.OUT_OF_MEMORY
     assert "4711" in FakeChip.map_error(4711).text
-    assert FakeChip.check_device(0, 60.0).verdict is Verdict.GOOD
-    late = FakeChip.check_device(0, 0.001)
+    assert FakeChip.check_device(0, 60.0, read_options(FakeChip, {})).verdict is Verdict.GOOD
+    late = FakeChip.check_device(0, 0.001, read_options(FakeChip, {}))
     assert late.verdict is Verdict.BAD and "0.001 s" in late.text

@@ -12,7 +12,7 @@ from granite import GraniteChip
 from anychip.contract.build import Verdict
 from anychip.contract.discovery import list_chips, load_chip
 from anychip.contract.errors import ChipError, ContractError, ErrorKind
-from anychip.contract.registration import chip_slots, read_options
+from anychip.contract.registration import check_device, chip_slots, read_options
 from anychip.torchbase.device import DeviceTimeout
 from anychip.torchbase.queue import Stream
 from chips.fake.strict_calls import run
@@ -42,14 +42,14 @@ def test_without_torch_it_is_listed_with_the_way_out(monkeypatch, tmp_path):
 def test_loading_and_probing_import_no_torch():
     code = (
         "import sys; from anychip.contract.discovery import load_chip, list_chips; list_chips();"
-        "assert load_chip('torch').probe().devices; print('torch' in sys.modules)"
+        "assert load_chip('torch').probe({}).devices; print('torch' in sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout.strip() == "False", ended.stdout + ended.stderr
 
 
 def test_check_device_computes_in_a_child():
-    found = load_chip("torch").check_device(0, 60.0)
+    found = check_device(load_chip("torch"), 0, 60.0, read_options(load_chip("torch"), {}))
     assert found.verdict is Verdict.GOOD, found.text
 
 
@@ -84,7 +84,7 @@ def test_late_errors_name_what_was_queued(chip, error, kind, fatal):
 
 
 def test_a_plugin_writes_a_name_and_what_it_does_better():
-    assert len(GraniteChip.probe().devices) == 1
+    assert len(GraniteChip.probe({}).devices) == 1
     chip = GraniteChip.open(0, read_options(GraniteChip, {"memory": "16M"}))
     assert [i.id for i in chip.operators.of("tanh")] == ["granite.tanh", "torch.tanh"]
     x = np.linspace(-2, 2, 9, dtype=np.float32)
@@ -94,7 +94,7 @@ def test_a_plugin_writes_a_name_and_what_it_does_better():
 
 def test_a_vendor_whose_device_torch_does_not_know_is_told(monkeypatch):
     monkeypatch.setattr(GraniteChip, "_type", "granite")
-    assert GraniteChip.probe().devices == ()
-    assert GraniteChip.probe().reason == "torch counts no granite"
+    assert GraniteChip.probe({}).devices == ()
+    assert GraniteChip.probe({}).reason == "torch counts no granite"
     with pytest.raises(ContractError, match="has no device 'granite:0'"):
         GraniteChip.open(0, read_options(GraniteChip, {}))

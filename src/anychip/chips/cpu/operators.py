@@ -11,7 +11,7 @@ from anychip import hostops
 from anychip.chips.cpu.build import POINTERS, KernelLibrary
 from anychip.chips.cpu.capture import KernelLaunch
 from anychip.chips.cpu.memory import FORMAT_CODES, address_of, raw_bytes
-from anychip.contract.cache import NHD, CacheSpec, CacheView
+from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.execution import Queue
@@ -217,8 +217,8 @@ def _cache(call: Call) -> tuple[CacheView, Fields]:
 
 def _cache_covers(call: CallSpec) -> str | None:
     cache = call.inputs["cache"]
-    if isinstance(cache, CacheSpec) and cache.group.layout != NHD:
-        return f"cache layout {cache.group.layout}, it covers {NHD}"
+    if isinstance(cache, CacheSpec) and cache.group.layout not in KNOWN_LAYOUTS:
+        return f"cache layout {cache.group.layout}, it covers {', '.join(KNOWN_LAYOUTS)}"
     return None
 
 

@@ -49,7 +49,7 @@ CHOICES = {"kernels": ("auto", "native", "host"), "isa": ("auto", *FEATURES)}
 BUILD_DIR = Path("~/.cache/anychip/build")
 
 
-@register_chip(CHIP, contract=(0, 1))
+@register_chip(CHIP, contract=(0, 3))
 class CpuChip(Chip):
     """The processor and its memory."""
 
@@ -75,7 +75,7 @@ class CpuChip(Chip):
         self.capture = None if self._kernels is None else CpuCapture(self._kernels)
 
     @classmethod
-    def probe(cls) -> Probe:
+    def probe(cls, options: Mapping[str, Any]) -> Probe:
         """Always there: one device."""
         try:
             memory = host_facts().total
@@ -89,11 +89,11 @@ class CpuChip(Chip):
         return cls(options)
 
     @classmethod
-    def check_device(cls, device: int, timeout: float) -> Finding:
+    def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, softmax, back out, in a child process."""
         name = f"{CHIP} device {device}"
         try:
-            seen = run_in_child(f"{__name__}:soften_ones", {}, timeout)
+            seen = run_in_child(f"{__name__}:soften_ones", dict(options), timeout)
         except ChildFailed as error:
             return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
         good = seen == [0.25] * 4
@@ -197,9 +197,9 @@ def processor_name() -> str:
     return next(named, platform.machine())
 
 
-def soften_ones(_: object) -> list[float]:
+def soften_ones(options: Mapping[str, Any]) -> list[float]:
     """What the child of `check_device` does."""
-    chip = CpuChip({o.name: o.default for o in CpuChip.options})
+    chip = CpuChip(options)
     ones, y = (Tensor((1, 4), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("softmax", {"logits": ones.spec}, {"y": y.spec}, {})

@@ -29,7 +29,7 @@ from anychip.contract.tensor import Tensor
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 
 
-@register_chip(CHIP, contract=(0, 2))
+@register_chip(CHIP, contract=(0, 3))
 class FakeChip(Chip):
     """A strict device in software."""
 
@@ -67,7 +67,7 @@ class FakeChip(Chip):
         self.telemetry = FakeTelemetry(self.memory)
 
     @classmethod
-    def probe(cls) -> Probe:
+    def probe(cls, options: Mapping[str, Any]) -> Probe:
         """Always there: one device."""
         return Probe((Device(0, "a device in software"),), versions=FakeBuild().versions())
 
@@ -77,11 +77,11 @@ class FakeChip(Chip):
         return cls(options)
 
     @classmethod
-    def check_device(cls, device: int, timeout: float) -> Finding:
+    def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, doubled, back out, in a child process."""
         name = f"{CHIP} device {device}"
         try:
-            seen = run_in_child(f"{__name__}:double_ones", {}, timeout)
+            seen = run_in_child(f"{__name__}:double_ones", dict(options), timeout)
         except ChildFailed as error:
             return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
         good = seen == [2.0] * 4
@@ -118,9 +118,9 @@ def _operators(text: str) -> frozenset[str]:
     return names
 
 
-def double_ones(_: object) -> list[float]:
+def double_ones(options: Mapping[str, Any]) -> list[float]:
     """What the child of `check_device` does."""
-    chip = FakeChip({o.name: o.default for o in FakeChip.options})
+    chip = FakeChip(options)
     ones = Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16))
     twos = Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16))
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))

@@ -15,7 +15,7 @@ from anychip.contract.registration import Capabilities, Device, Option, Probe, r
 from anychip.torchbase.registration import OPTIONS, TorchChip
 
 
-@register_chip(CHIP, contract=(0, 1))
+@register_chip(CHIP, contract=(0, 3))
 class TorchDeviceChip(TorchChip):
     """Memory, operators and weights of torchbase on the device that an option names."""
 
@@ -31,9 +31,9 @@ class TorchDeviceChip(TorchChip):
         return (Device(0, "the device that option 'device' names", host_bytes()),)
 
     @classmethod
-    def probe(cls) -> Probe:
+    def probe(cls, options: Mapping[str, Any]) -> Probe:
         """Torch's version and its plugins', without importing any."""
-        probe = super().probe()
+        probe = super().probe(options)
         return replace(probe, versions={**probe.versions, **plugin_versions()})
 
     @classmethod
