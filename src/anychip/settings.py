@@ -365,6 +365,11 @@ class ServeConfig:
         return user_path(self.cache_dir, "--cache-dir")
 
     @property
+    def proved_path(self) -> Path:
+        """Folder of the records of confirmed guesses."""
+        return self.cache_path / "proved"
+
+    @property
     def build_path(self) -> Path:
         """The folder that keeps built kernels. Raises ConfigError."""
         if self.build_dir:

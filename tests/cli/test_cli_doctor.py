@@ -59,7 +59,7 @@ def test_table_shows_colours_and_next_steps(capsys) -> None:
     (memory,) = [line for line in lines if "memory" in line]
     assert "│ yellow " in memory
     assert "not looked at" in memory
-    assert lines[-1].startswith("red: 1, yellow: 7; ")
+    assert lines[-1].startswith("red: 1, yellow: 9; ")
 
 
 def test_lines_are_as_wide_as_columns_says_and_a_step_is_never_cut(capsys, monkeypatch) -> None:
@@ -91,7 +91,7 @@ def test_last_line_names_the_next_step(capsys, folder) -> None:
         return capsys.readouterr().out.splitlines()[-1]
 
     assert last() == (
-        "nothing is wrong; no operator of a model was run (add --check-ops); "
+        "nothing is wrong; no operator of a model was run (add --model-path); "
         "next: anychip conform --backend fake"
     )
     checked = last("--model-path", str(folder), "--check-ops", "--chip-option", "memory=1G")

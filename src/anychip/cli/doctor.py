@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
     for finding in doctor(config, model=model, timeout_s=options.check_timeout):
         found.append(finding)
         if not options.json:
-            _draw(finding)
+            draw(finding)
     if options.json:
         say(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
@@ -85,7 +85,8 @@ def run(argv: Sequence[str]) -> int:
     return 1 if any(finding.verdict is Verdict.BAD for finding in found) else 0
 
 
-def _draw(finding: Finding) -> None:
+def draw(finding: Finding) -> None:
+    """Print one finding at once: colour, name, text, next step."""
     from rich.text import Text
 
     with drawing(WIDE) as console:
@@ -115,5 +116,6 @@ def _closing(found: Sequence[Finding], config: ServeConfig) -> str:
         return f"red: {counts['red']}, yellow: {counts['yellow']}; take the first red one's step"
     text = f"nothing is red, {counts['yellow']} yellow" if counts["yellow"] else "nothing is wrong"
     if not config.check_ops:
-        text += "; no operator of a model was run (add --check-ops)"
+        missing = "step of a model was run" if config.model_path else "operator of a model was run"
+        text += f"; no {missing} (add {'--check-ops' if config.model_path else '--model-path'})"
     return f"{text}; next: {conform_step(config)}"

@@ -114,7 +114,7 @@ class ModelRun:
         self.rows = min(SLOTS, facts.max_rows or SLOTS)
         self.most_tokens = min(STEP_TOKENS, facts.max_tokens or STEP_TOKENS)
         limits = StepLimits(self.rows, self.most_tokens)
-        self._decider = Decider(chip.operators)
+        self._decider = Decider(chip.operators, proved=chip.operators.ids)
         arena, _ = workspace_bytes(plan, limits, self._decider)
         weights = load_weights(checkpoint, plan, chip, lambda done, total: None)
         pages = self.rows * plan.most_pages

@@ -36,7 +36,7 @@ def served(op: str) -> Callable[[Subject], Proof]:
 
 def _recorded(chip: Chip, op: str, types: Types) -> Iterator[tuple[str, list[Served]]]:
     """Each case's name, and who would serve it: the operator, or the parts of its recipe."""
-    decider = Decider(chip.operators)
+    decider = Decider(chip.operators, proved=chip.operators.ids)
     for case in asked(chip, op, types):
         recorder = Recorder(decider)
         traced(Ops(recorder), spec_of(chip, case))

@@ -140,6 +140,11 @@ class OperatorTable:
                 raise ContractError(f"operator table: {problem}")
             seen.add(impl.id)
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """Ids of all implementations."""
+        return frozenset(i.id for i in self.implementations)
+
     def of(self, op: str) -> tuple[Implementation, ...]:
         """Implementations of one operator."""
         return tuple(i for i in self.implementations if i.op == op)

@@ -14,6 +14,7 @@ from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.signature import Tier
 from anychip.engine.build import checker_of, planned_memory
+from anychip.engine.doctor_shapes import shape_findings
 from anychip.engine.offline import OfflineEngine
 from anychip.engine.parent import die_with
 from anychip.ops.record import Served
@@ -33,7 +34,7 @@ CHECK_TIMEOUT_S = 600.0
 CHECKED_CACHE = 4096
 """Tokens of the KV cache for those steps, unless the user says otherwise."""
 
-_CHECKED = "checked steps"
+_CHECKED, _SHAPES = "checked steps", "real shapes"
 
 
 def doctor(
@@ -69,6 +70,7 @@ class ModelLooks:
         """In order; operators are only checked where the configuration asks for it."""
         looks = (
             Look("model", self._model, "anychip coverage --help lists the settings", gate=True),
+            Look(_SHAPES, self._shapes, conform_step(self._config, "operators")),
             Look("operators", self._operators, "anychip coverage tells more", gate=True),
             Look("memory plan", self._memory, "change what the text names", gate=True),
         )
@@ -92,6 +94,10 @@ class ModelLooks:
         plan = self._run.plan
         text = f"{self._run.checkpoint.path}: {plan.config.architecture}, {plan.config.layers} "
         yield Finding("model", Verdict.GOOD, f"{text}layers, computed in {plan.dtype}")
+
+    def _shapes(self) -> Iterator[Finding]:
+        """Every operator that the model needs, in a process of its own; guesses are confirmed."""
+        yield from shape_findings(self._config, self._run)
 
     def _operators(self) -> Iterator[Finding]:
         recorder = self._run.record()

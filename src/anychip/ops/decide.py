@@ -71,7 +71,10 @@ class Decider:
     choices: Mapping[str, str] = field(default_factory=dict)
     host: OperatorTable = field(default_factory=OperatorTable)
     denied: frozenset[str] = frozenset()  # operators whose native implementations are not used
-    _known: WeakKeyDictionary[CallSpec, Decision] = field(default_factory=WeakKeyDictionary)
+    proved: frozenset[str] = frozenset()  # ids of guesses that were compared with the oracle
+    _known: WeakKeyDictionary[CallSpec, Decision] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
 
     def __post_init__(self) -> None:
         for op, choice in self.choices.items():
@@ -102,7 +105,7 @@ class Decider:
         why: list[str] = []
         native = () if call.op in self.denied else self.table.of(call.op)
         for implementation in native:
-            reason = implementation.declines(call)
+            reason = self._guess(implementation) or implementation.declines(call)
             if reason is None:
                 return Decision(implementation, tuple(why))
             why.append(f"{implementation.id} declines: {reason}")
@@ -113,6 +116,13 @@ class Decider:
             return Decision(None, tuple(why))
         return self._from_host(call, (*why, reason))
 
+    def _guess(self, implementation: Implementation) -> str | None:
+        """Why a guess is not bound; None where it is none, or was confirmed."""
+        if not implementation.unproved or implementation.id in self.proved:
+            return None
+        guess = f"its call is a guess that nothing confirmed here ({implementation.assumed})"
+        return f"{guess}; `anychip doctor` with --model-path compares it with the oracle"
+
     def _chosen(self, call: CallSpec, choice: str) -> Decision:
         if choice == ImplKind.COMPOSED.value:
             if reason := _recipe_declines(call):
@@ -120,7 +130,7 @@ class Decider:
             return Decision(None, ("chosen by --op",))
         offers = (*self.table.of(call.op), *self.host.of(call.op))
         implementation = next(i for i in offers if i.id == choice)
-        reason = implementation.declines(call)
+        reason = self._guess(implementation) or implementation.declines(call)
         if reason is not None:
             raise ChoiceDeclines(call, (f"--op chose {choice}, which declines: {reason}",))
         return Decision(implementation, ("chosen by --op",))

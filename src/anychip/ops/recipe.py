@@ -31,7 +31,7 @@ class Recipe:
 
     def __init__(self, chip: Chip, op: str) -> None:
         self._chip, self._op = chip, op
-        self._decide = Decider(chip.operators, {op: COMPOSED})
+        self._decide = Decider(chip.operators, {op: COMPOSED}, proved=chip.operators.ids)
         self._scratch: list[Buffer] = []
 
     def __enter__(self) -> Implementation:

@@ -10,6 +10,7 @@ from typing import Any
 
 from anychip.config import ServeConfig
 from anychip.contract.build import Build, Compatibility, Finding, Verdict
+from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.discovery import load_chip, open_chip
 from anychip.contract.dtype import DType
 from anychip.contract.layer import empty_slots
@@ -24,6 +25,7 @@ from anychip.contract.registration import (
 from anychip.contract.tensor import Tensor
 from anychip.contract.version import CONTRACT
 from anychip.run.divergences import opening
+from anychip.run.links import LinkSpeed, link_findings, rank_findings
 from anychip.run.plan_run import chip_options
 
 DEVICE_TIMEOUT_S = 60.0
@@ -111,13 +113,16 @@ class ChipLooks:
         """In order; each needs those before it that are gates."""
         options = "see `anychip chips -v` for devices and options"
         memory = conform_step(self._config, "memory")
+        build = "mend the build layer of the chip"
         return (
             Look("contract", self._contract, "see `anychip chips`", gate=True),
+            Look("toolchain", self._toolchain, build, gate=True),
             Look("probe", self._probe, "mend what the probe names", gate=True),
             Look("device", self._device, "run it again; then look at the driver", gate=True),
+            Look("links", self._links, "look at the device's line above"),
             Look("open", self._open, options, gate=True),
-            Look("build", self._build, "mend the build layer of the chip"),
-            Look("versions", self._versions, "mend the build layer of the chip"),
+            Look("build", self._build, build),
+            Look("versions", self._versions, build),
             Look("copies", self._copies, memory, gate=True),
             Look("memory", self._memory, memory),
         )
@@ -148,6 +153,17 @@ class ChipLooks:
         text += f"core has {_dotted(CONTRACT)}: compatible"
         yield Finding("contract", Verdict.GOOD, text)
 
+    @property
+    def _has_toolchain(self) -> bool:
+        return "toolchain" not in empty_slots(self._class)
+
+    def _toolchain(self) -> Iterator[Finding]:
+        """What a chip needs before it can be opened: libraries, symbols, versions."""
+        if self._has_toolchain:
+            build = self._class.toolchain(self._options)
+            yield from build.check()
+            yield from _versions(build)
+
     def _probe(self) -> Iterator[Finding]:
         index, probe = self._config.device_index, probe_chip(self._class, self._options)
         if not probe.devices:
@@ -158,6 +174,8 @@ class ChipLooks:
         there = ", ".join(f"{d.index}: {d.name}" for d in probe.devices)
         if index in {d.index for d in probe.devices}:
             yield Finding("probe", Verdict.GOOD, there)
+            if len(probe.devices) > 1 or any(d.uid for d in probe.devices):
+                yield from rank_findings(probe.devices)
         else:
             step = "choose one of them with --device-index"
             yield Finding("probe", Verdict.BAD, f"no device {index}; there is {there}", step)
@@ -165,6 +183,21 @@ class ChipLooks:
     def _device(self) -> Iterator[Finding]:
         index = self._config.device_index
         yield check_device(self._class, index, DEVICE_TIMEOUT_S, self._options)
+
+    def _links(self) -> Iterator[Finding]:
+        """Each device is opened in a process of its own: one that hangs costs its own number."""
+        config, speeds = self._config, dict[int, LinkSpeed]()
+        options = chip_options(config)
+        for device in probe_chip(self._class, self._options).devices:
+            question = {"chip": config.backend, "device": device.index, "options": options}
+            try:
+                seen = run_in_child("anychip.run.links:copy_speed", question, DEVICE_TIMEOUT_S)
+            except ChildFailed as error:
+                text = f"no copy to or from device {device.index}: {error}"
+                yield Finding("links", Verdict.UNKNOWN, text, "leave that device out, or mend it")
+            else:
+                speeds[device.index] = LinkSpeed(**seen)
+        yield from link_findings(speeds)
 
     def _open(self) -> Iterator[Finding]:
         config = self._config
@@ -177,13 +210,12 @@ class ChipLooks:
             yield Finding("optional parts", Verdict.GOOD, f"left out: {', '.join(empty)}")
 
     def _build(self) -> Iterator[Finding]:
-        yield from self._chip.build.check()
+        if not self._has_toolchain:  # otherwise it was looked at before
+            yield from self._chip.build.check()
 
     def _versions(self) -> Iterator[Finding]:
-        build = self._chip.build
-        text = ", ".join(f"{name} {version}" for name, version in build.versions().items())
-        yield Finding("versions", Verdict.GOOD, text or "the chip tells none")
-        yield from _matrix(build)
+        if not self._has_toolchain:
+            yield from _versions(self._chip.build)
 
     def _copies(self) -> Iterator[Finding]:
         memory, sent = self._chip.memory, os.urandom(COPIED_BYTES)
@@ -206,6 +238,12 @@ class ChipLooks:
         yield _memory_finding(self._chip.memory.info())
 
 
+def _versions(build: Build) -> Iterator[Finding]:
+    text = ", ".join(f"{name} {version}" for name, version in build.versions().items())
+    yield Finding("versions", Verdict.GOOD, text or "the chip tells none")
+    yield from _matrix(build)
+
+
 def _matrix(build: Build) -> Iterator[Finding]:
     """What the chip's own matrix says of the versions that are here."""
     if "matrix" in empty_slots(type(build)):
@@ -216,8 +254,9 @@ def _matrix(build: Build) -> Iterator[Finding]:
         step = "" if row.verdict is Verdict.GOOD else "install versions that go together"
         yield Finding("version matrix", row.verdict, f"recorded in {row.source}", step)
     if not rows:
-        text = "these versions are in no row of the chip's matrix"
-        yield Finding("version matrix", Verdict.UNKNOWN, text, "anychip conform tells more")
+        text = "not seen: no row of the chip's matrix is about these versions"
+        step = "anychip conform proves what a row would only record"
+        yield Finding("version matrix", Verdict.UNKNOWN, text, step)
 
 
 def _fits(row: Compatibility, here: Mapping[str, str]) -> bool:

@@ -1,0 +1,155 @@
+"""Random operands for a call of a program: its own shapes, strides and dtypes, sensible values.
+
+Weights are left out: a model's own are at hand where a program is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anychip.contract.cache import CacheSpec
+from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.operators import CallSpec
+from anychip.contract.signature import Arg, ArgKind
+from anychip.contract.tensor import TensorSpec
+from anychip.hostops import NUMPY_DTYPES
+from anychip.ops.cases.attention import Heads, Ragged, batch_of, cache_of, slots_of
+from anychip.ops.cases.draw import Draw, draw
+from anychip.ops.oracle.arrays import Array, CacheArrays
+
+CONTEXT = 3
+"""Pages of earlier tokens that the first rows of a batch may have in the cache."""
+
+_RANGES = {
+    "temperature": (0.5, 1.5),
+    "top_p": (0.5, 1.0),
+    "min_p": (0.0, 0.1),
+    "noise": (0.0, 1.0),
+}
+"""Inputs of the sampler, low and high."""
+
+
+def drawn(spec: CallSpec, seed: str) -> dict[str, Any]:
+    """Arrays by argument (CacheArrays for a cache, None where an optional one is absent).
+
+    The same for the same seed. A batch is ragged: its rows own shuffled pages and have contexts
+    of different lengths, as far as the page table's width allows.
+    """
+    source, found = draw(seed), dict[str, Any]()
+    batch = _batch(spec, source)
+    for arg in CATALOGUE[spec.op].inputs:
+        value = spec.inputs[arg.name]
+        if value is None:
+            found[arg.name] = None
+        elif isinstance(value, CacheSpec):
+            found[arg.name] = _cache(value, batch, spec, source)
+        elif isinstance(value, TensorSpec):
+            found[arg.name] = _array(arg, value, spec, batch, source)
+    return found
+
+
+def _batch(spec: CallSpec, source: Draw) -> dict[str, Any]:
+    """Index arrays of attention, where the call takes them; its last entry is the pages used."""
+    table, cache = spec.inputs.get("page_table"), spec.inputs.get("cache")
+    if not isinstance(table, TensorSpec) or not isinstance(cache, CacheSpec):
+        return {}
+    rows, width = table.shape
+    tokens = spec.inputs["token_rows"]
+    assert isinstance(tokens, TensorSpec)
+    size = cache.group.page_size
+    counts = (tokens.shape[0] - rows + 1, *(1,) * (rows - 1))
+    earlier = (source.integers(rows, high=CONTEXT * size)).tolist()
+    spans = zip(counts, earlier, strict=True)
+    lengths = tuple(min(width * size, count + before) for count, before in spans)
+    widest = max(-(-n // size) for n in lengths)
+    ragged = Ragged(counts, lengths, size, spare=width - widest)
+    return {**batch_of(source, ragged), "pages": ragged.pages}
+
+
+def _cache(value: CacheSpec, batch: dict[str, Any], spec: CallSpec, source: Draw) -> CacheArrays:
+    group, slots = value.group, spec.inputs.get("slots")
+    pages = batch.get("pages", 8)
+    if not batch and isinstance(slots, TensorSpec):
+        pages = 2 + -(-slots.shape[0] // group.page_size)
+    heads = Heads(group.kv_heads, group.kv_heads, group.head_dim)
+    arrays = cache_of(source, pages, group.page_size, heads)
+    dtype = NUMPY_DTYPES[group.dtype]
+    return CacheArrays(arrays.k.astype(dtype), arrays.v.astype(dtype))
+
+
+def _array(
+    arg: Arg, value: TensorSpec, spec: CallSpec, batch: dict[str, Any], source: Draw
+) -> Array:
+    if value.dtype.is_float:
+        return _strided(_floats(arg.name, value, source), value)
+    if value.dtype.value == "bool":
+        return _strided(source.integers(*value.shape, high=2) > 0, value)
+    integers = _integers(arg, value, spec, batch, source)
+    return _strided(integers.astype(NUMPY_DTYPES[value.dtype]), value)
+
+
+def _floats(name: str, value: TensorSpec, source: Draw) -> Array:
+    if name in _RANGES:
+        low, high = _RANGES[name]
+        return source.uniform(*value.shape, low=low, high=high)
+    if name == "cos_sin":
+        angles = source.uniform(value.shape[0], value.shape[1] // 2, high=2 * np.pi)
+        return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    return source.normal(*value.shape, scale=4.0 if name == "logits" else 1.0)
+
+
+def _integers(
+    arg: Arg, value: TensorSpec, spec: CallSpec, batch: dict[str, Any], source: Draw
+) -> Array:
+    """What an index may be: inside of what it points into, no target twice."""
+    if arg.name in batch:
+        found: Array = batch[arg.name]
+        return found
+    limit = _limit(arg.name, spec)
+    if spec.op.startswith("scatter"):
+        return _targets(value, limit, source)
+    if arg.name == "slots" and batch:
+        size = spec.inputs["cache"].group.page_size  # type: ignore[union-attr]
+        return slots_of(batch, size)
+    if arg.name in ("slots", "sources", "targets"):
+        return source.distinct(value.size, high=max(limit, value.size)).reshape(value.shape)
+    high = limit if arg.kind is ArgKind.INDEX or arg.name == "index" else 8
+    return source.integers(*value.shape, high=high)
+
+
+def _targets(value: TensorSpec, rows: int, source: Draw) -> Array:
+    """Each row at most once; what finds none is skipped."""
+    found: Array = np.full(value.size, -1, np.int32)
+    count = min(rows, value.size)
+    found[:count] = source.distinct(count, high=rows)
+    return found.reshape(value.shape)
+
+
+_INTO = {"tokens": "table", "positions": "cos_sin", "index": "table"}
+"""Index argument -> the input whose rows it counts."""
+
+
+def _limit(name: str, spec: CallSpec) -> int:
+    """One more than the largest value of an index argument."""
+    cache = spec.inputs.get("cache")
+    if isinstance(cache, CacheSpec):
+        count = spec.inputs[name].shape[0]  # type: ignore[union-attr]
+        size = cache.group.page_size
+        return (2 + -(-count // size)) * size if name == "slots" else 8
+    target = spec.inputs.get(_INTO.get(name, "")) or spec.inputs.get("target")
+    return max(1, target.shape[0]) if target is not None else 8
+
+
+def _strided(values: Array, spec: TensorSpec) -> Array:
+    """The values over memory with the strides of the call."""
+    dtype = NUMPY_DTYPES[spec.dtype]
+    if spec.is_contiguous or spec.size == 0:
+        return np.ascontiguousarray(values.astype(dtype))
+    last = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+    base = np.zeros(last + 1, dtype)
+    strides = [s * base.itemsize for s in spec.strides]
+    view = np.lib.stride_tricks.as_strided(base, spec.shape, strides)
+    view[...] = values
+    return view
