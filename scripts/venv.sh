@@ -31,7 +31,8 @@ usable_venv() {
 }
 
 ready() {
-  local pins=(requirements/serve.txt "requirements/$1.txt" pyproject.toml) stamp=".venv/ready-$1"
+  local pins=(requirements/serve.txt "requirements/$1.txt" pyproject.toml simulators/*/pyproject.toml)
+  local stamp=".venv/ready-$1"
   usable_venv || make_venv
   local key
   key="$(cat "${pins[@]}" | cksum)"
@@ -39,6 +40,10 @@ ready() {
   say "installing what requirements/$1.txt pins (once)"
   local pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
   "${pip[@]}" -r "requirements/$1.txt" || fail "could not install; the lines above say why"
-  "${pip[@]}" --no-deps --editable . || fail "could not install anychip; the lines above say why"
+  local folder
+  for folder in . simulators/*/; do
+    "${pip[@]}" --no-deps --editable "./$folder" ||
+      fail "could not install $folder; the lines above say why"
+  done
   echo "$key" > "$stamp"
 }

@@ -1,0 +1,1 @@
+"""A simulated Kunlun SDK. `python -m anychip_sim_kunlun build` compiles it into a tree."""
