@@ -22,7 +22,10 @@ COMMANDS: Mapping[str, str] = {
     "replay-op": "run an operator call that --check-ops saved, and compare it with the oracle",
     "regress": "whether a chip's answers and speed got worse since they were accepted",
     "bisect": "which operator makes a chip's text differ from another chip's",
+    "build": "compile a chip's kernels against the vendor's SDK, and tell what is wrong with it",
+    "env": "print the variables that a chip's vendor SDK needs in a shell",
     "demo": "fetch the demo model into the cache",
+    "sim": "make a simulated vendor SDK, to run its chip without a card",
 }
 
 

@@ -24,6 +24,7 @@ from anychip.bench.regress_measure import (
 from anychip.bench.regress_report import Report, counted
 from anychip.config import ServeConfig
 from anychip.contract.discovery import open_chip
+from anychip.contract.registration import read_options
 from anychip.engine.loaded import LoadedModel
 from anychip.model.tiny import write_tiny
 from anychip.run.fingerprint import fingerprint_id, fingerprint_of
@@ -187,9 +188,11 @@ def _compared(asked: Question, before: Baseline | None, *, same: bool) -> str:
 
 
 def _fingerprint(config: ServeConfig) -> dict[str, object]:
-    chip = open_chip(config.backend, config.device_index, chip_options(config))
+    options = chip_options(config)
+    chip = open_chip(config.backend, config.device_index, options)
     try:
-        return fingerprint_of(chip, config.device_index, config.chip_option | _wishes(config))
+        given, opened = config.chip_option | _wishes(config), read_options(type(chip), options)
+        return fingerprint_of(chip, config.device_index, given, opened)
     finally:
         chip.close()
 

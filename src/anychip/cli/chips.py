@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anychip.cli.output import drawing, say
-from anychip.config import FlagParser
+from anychip.config import FlagParser, read_config
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,11 +29,13 @@ def add_arguments() -> FlagParser:
 def run(argv: Sequence[str]) -> int:
     """Print the chips; 0 also where one is unavailable, which is told in its line."""
     arguments = add_arguments().parse_args(list(argv))
-    from anychip.contract.discovery import list_chips
+    from anychip.contract.discovery import chip_names, list_chips
+    from anychip.run.remembered import kept_options
 
     # Opening may compile kernels, so describing has more time than looking.
     verbose = arguments.verbose
-    chips = list_chips(timeout=180, describe=True) if verbose else list_chips()
+    options = kept_options(read_config([]).build_path, chip_names())
+    chips = list_chips(180 if verbose else 20, describe=verbose, options=options)
     if arguments.json:
         say(msgspec.json.format(msgspec.json.encode(chips, enc_hook=str), indent=2).decode())
         return 0

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import ctypes.util
-import re
 import shutil
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,11 +17,9 @@ from anychip.contract.build import Build, Compatibility, Finding, Library, Verdi
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.layer import empty_slots
+from anychip.contract.loader import load, mapped_files, twins
 
 LOAD_SECONDS = 120.0
-MAPS = Path("/proc/self/maps")
-_SONAME = re.compile(r"(.+\.so(?:\.\d+)?)(?:\.\d+)*$")
-_EXTENSION = re.compile(r"\.(cpython-[^/]*|abi3)\.so$")
 
 
 def checks(subject: Subject) -> list[Check]:
@@ -55,7 +50,8 @@ def _loaded(needs: Sequence[Library]) -> Mapping[str, str]:
     """What each need was found as, all in one process. Raises Broken."""
     packages = {need.name: need.package for need in needs}
     try:
-        seen = run_in_child(f"{__name__}:load_all", list(packages), LOAD_SECONDS)
+        question = {need.name: need.path for need in needs}
+        seen = run_in_child(f"{__name__}:load_all", question, LOAD_SECONDS)
     except ChildFailed as error:
         text = f"the process that loads {', '.join(packages)}: {error}"
         raise Broken(text) from error
@@ -79,16 +75,19 @@ def _unseen_headers(headers: Sequence[Library], findings: Sequence[Finding]) -> 
     return unseen
 
 
-def load_all(names: Sequence[str]) -> dict[str, Any]:
-    """In a child: load everything; what it was found as, why not, and what came twice."""
-    before = _mapped_files()
+def load_all(paths: Mapping[str, str]) -> dict[str, Any]:
+    """In a child: load everything; what it was found as, why not, and what came twice.
+
+    paths: name -> where it is, empty where it is found by its name.
+    """
+    before = mapped_files()
     found, lacking = {}, {}
-    for name in names:
+    for name, path in paths.items():
         try:
-            found[name] = _load(name.split(" or "))
+            found[name] = _load_file(path) if path else _load(name.split(" or "))
         except (OSError, ImportError) as error:
             lacking[name] = str(error)
-    return {"found": found, "lacking": lacking, "twins": _twins(before, _mapped_files())}
+    return {"found": found, "lacking": lacking, "twins": twins(before, mapped_files())}
 
 
 def _load(choices: Sequence[str]) -> str:
@@ -106,30 +105,17 @@ def _load(choices: Sequence[str]) -> str:
     files = [file for name in choices if (file := _library_file(name))]
     if not files:
         raise OSError("neither a program, nor a Python module, nor a library of that name")
-    ctypes.CDLL(files[0])  # every symbol is resolved at once
-    return f"library {files[0]}"
+    return _load_file(files[0])
+
+
+def _load_file(path: str) -> str:
+    load(path)  # every symbol is resolved at once
+    return f"library {path}"
 
 
 def _library_file(name: str) -> str | None:
     """What the loader is given: a file's name or path as it is, a bare name where it is found."""
     return name if "/" in name or ".so" in name else ctypes.util.find_library(name)
-
-
-def _mapped_files() -> set[str]:
-    """Shared libraries of this process, extension modules of Python left out."""
-    lines = (line.split(maxsplit=5) for line in MAPS.read_text().splitlines())
-    paths = {words[5].strip() for words in lines if len(words) == 6}
-    return {p for p in paths if _SONAME.search(p) and not _EXTENSION.search(p)}
-
-
-def _twins(before: set[str], after: set[str]) -> dict[str, list[str]]:
-    """Names that are there from two files, at least one of them loaded since `before`."""
-    files: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(after):
-        match = _SONAME.search(Path(path).name)
-        if match is not None:
-            files[match[1]].append(path)
-    return {n: paths for n, paths in files.items() if len(paths) > 1 and set(paths) - before}
 
 
 @judged

@@ -49,7 +49,7 @@ def fingerprint_of_subject(subject: Subject, given: Mapping[str, str]) -> dict[s
     given: the options that the user typed.
     """
     try:
-        return fingerprint_of(subject.chip, subject.device, given)
+        return fingerprint_of(subject.chip, subject.device, given, subject.options)
     except Exception as error:  # noqa: BLE001 - a chip may raise anything; it is part of the record
         record = fingerprint_unopened(subject.cls.name, subject.device, given)
         return record | {"not opened": f"{type(error).__name__}: {error}"}

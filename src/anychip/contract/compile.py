@@ -1,26 +1,31 @@
 """A compiler cache that any chip may use: C++ sources to one shared library, built once.
 
 The key of a library is SHA-256 over the sources and the headers beside them, the compiler's path
-and version, the flags and the processor. Two processes that want the same library build it once;
-an entry appears by an atomic rename, whole or not at all. The digest of a library lies beside it,
-as `sha256sum` writes it: one that was cut or changed since kills the process that loads it.
+and version, the flags, the processor and what else the order names. Two processes that want the
+same library build it once; an entry appears by an atomic rename, whole or not at all. The digest
+of a library lies beside it, as `sha256sum` writes it: one that was cut or changed since kills the
+process that loads it. What was left out of one, and why, lies beside it too.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from anychip.contract.build import Finding, Verdict
+from anychip.contract.demangle import demangled
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 
 COMPILERS = ("g++", "c++", "clang++")
@@ -29,6 +34,10 @@ BUILD_TIMEOUT = 600.0
 """Seconds that one call of the compiler may take."""
 JOBS = 4
 """Files that are compiled at a time."""
+
+_SAID = re.compile(r"(?:fatal )?error: .+|undefined reference to .+|cannot find .+")
+"""Where a compiler or a linker says what is wrong."""
+_REFERENCE = re.compile(r"undefined reference to [`']([^']+)'")
 
 
 class NoCompiler(ChipError):
@@ -75,6 +84,26 @@ def find_compiler(chip: str, wanted: str | None = None) -> Compiler:
     return Compiler(path, said.stdout.splitlines()[0])
 
 
+def first_error(error: ChipError) -> str:
+    """What the compiler or the linker says first, with C++ names spelled out."""
+    said = _SAID.search(error.fact.text)
+    line = said[0] if said else error.fact.text
+    return demangled([line])[line]
+
+
+def undefined_in(error: ChipError) -> tuple[str, ...]:
+    """Symbols that the linker did not find, as it calls them."""
+    return tuple(dict.fromkeys(_REFERENCE.findall(error.fact.text)))
+
+
+def compiler_version(chip: str) -> str:
+    """What the compiler says about itself, or why there is none."""
+    try:
+        return find_compiler(chip).version
+    except NoCompiler as error:
+        return error.fact.text
+
+
 def processor() -> str:
     """What decides which instructions run: architecture, model and feature flags."""
     wanted = ("model name", "flags", "Features")
@@ -103,17 +132,36 @@ def cache_key(sources: Sequence[Path], flags: Sequence[str], compiler: Compiler)
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """What to build. chip: whose errors these are. name: stem of the library's file."""
+    """What to build. chip: whose errors these are. name: stem of the library's file.
+
+    optional: further sources; one that does not compile, or does not link with the others, is
+    left out and told. link: arguments of the linker, behind the objects. depends: texts that stand
+    for whatever else decides how the library turns out, as the versions of what it is linked with.
+    """
 
     chip: str
     name: str
     sources: tuple[Path, ...]
     flags: tuple[str, ...]
+    optional: tuple[Path, ...] = ()
+    link: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
 
 
 def cached_library(order: BuildOrder, *, cache_dir: Path, compiler: Compiler) -> Path:
     """Where the library of this order lies or would lie."""
-    return cache_dir / f"{order.name}-{cache_key(order.sources, order.flags, compiler)}.so"
+    flags = (*order.flags, *order.link, *order.depends)
+    key = cache_key((*order.sources, *order.optional), flags, compiler)
+    return cache_dir / f"{order.name}-{key}.so"
+
+
+def left_out(library: Path) -> Mapping[str, str]:
+    """Optional sources that are not in a built library -> why not."""
+    try:
+        found: dict[str, str] = json.loads(_left_out_of(library).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return found
 
 
 def is_intact(library: Path) -> bool:
@@ -129,8 +177,44 @@ def _digest_of(library: Path) -> Path:
     return library.with_name(f"{library.name}.sha256")
 
 
+def _left_out_of(library: Path) -> Path:
+    return library.with_name(f"{library.name}.left_out.json")
+
+
 def _digest(library: Path) -> str:
     return hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def link_arguments(libraries: Sequence[Path]) -> tuple[str, ...]:
+    """Link with these, found by name alone when they are loaded, and leave no symbol undefined."""
+    folders = dict.fromkeys(str(library.parent) for library in libraries)
+    searched = [
+        word for f in folders for word in ("-L", f, "-Xlinker", "-rpath-link", "-Xlinker", f)
+    ]
+    names = (f"-l:{library.name}" for library in libraries)
+    whole = ("-Xlinker", "-z", "-Xlinker", "defs", "-Xlinker", "--no-demangle")
+    return (*searched, *names, *whole)
+
+
+def look(order: BuildOrder, *, cache_dir: Path) -> tuple[Finding, ...]:
+    """Compiler there, library built, what was left out of it; without building."""
+    try:
+        compiler = find_compiler(order.chip)
+    except NoCompiler as error:
+        return (Finding("C++ compiler", Verdict.BAD, error.fact.text, "install g++"),)
+    found = [Finding("C++ compiler", Verdict.GOOD, compiler.version)]
+    path, step = (
+        cached_library(order, cache_dir=cache_dir, compiler=compiler),
+        f"anychip build {order.chip}",
+    )
+    if not is_intact(path):
+        text = f"not built yet, or for other sources or another SDK, in {cache_dir}"
+        return (*found, Finding("kernels", Verdict.UNKNOWN, text, step))
+    found.append(Finding("kernels", Verdict.GOOD, str(path)))
+    for name, why in left_out(path).items():
+        text = f"{name} is left out, what is in it will be missing: {why}"
+        found.append(Finding("kernels", Verdict.UNKNOWN, text, f"mend {name}, or go without"))
+    return tuple(found)
 
 
 def compile_library(
@@ -149,7 +233,7 @@ def compile_library(
     found = find_compiler(order.chip, compiler)
     target = cached_library(order, cache_dir=cache_dir, compiler=found)
     if is_intact(target):
-        _refuse_shared(order.chip, target.parent)
+        refuse_shared(order.chip, target.parent)
         return target
     with _locked(order.chip, target):
         if not is_intact(target):
@@ -159,8 +243,8 @@ def compile_library(
     return target
 
 
-def _refuse_shared(chip: str, folder: Path) -> None:
-    """Code is loaded from here: nobody else may be able to put some."""
+def refuse_shared(chip: str, folder: Path) -> None:
+    """Code is loaded from here: nobody else may be able to put some. Raises ChipError, OSError."""
     facts = folder.stat()
     if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
         problem = "belongs to another user or others may write to it; chmod 700 it, or"
@@ -172,7 +256,7 @@ def _locked(chip: str, target: Path) -> Iterator[None]:
     """One builder at a time for one library, across processes."""
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _refuse_shared(chip, target.parent)
+        refuse_shared(chip, target.parent)
         lock = os.open(target.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         problem = f"is not writable ({error.strerror})"
@@ -189,36 +273,84 @@ def _build(
 ) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as folder:
-            library = _objects_to_library(order, compiler, Path(folder), progress)
+            bench = _Bench(order, compiler, Path(folder), progress)
+            library = bench.library()
             library.chmod(0o700)
-            digest = library.with_suffix(".sha256")
-            digest.write_text(f"{_digest(library)}  {target.name}\n", encoding="ascii")
-            digest.replace(_digest_of(target))
+            beside = {
+                _digest_of(target): f"{_digest(library)}  {target.name}\n",
+                **({_left_out_of(target): json.dumps(bench.left_out)} if order.optional else {}),
+            }
+            for path, text in beside.items():
+                written = Path(folder) / path.name
+                written.write_text(text, encoding="utf-8")
+                written.replace(path)
             library.replace(target)
     except OSError as error:
         problem = f"is not writable ({error.strerror})"
         raise _folder_error(order.chip, target.parent, problem) from error
 
 
-def _objects_to_library(
-    order: BuildOrder, compiler: Compiler, folder: Path, progress: Callable[[str], None]
-) -> Path:
-    objects = [folder / f"{number}.o" for number in range(len(order.sources))]
-    progress(f"compiling {order.name}: {len(objects)} files with {compiler.version}")
+@dataclass
+class _Bench:
+    """Where one library is made. left_out: optional sources that are not in it -> why not."""
 
-    def compile_one(number: int) -> None:
-        source, target = order.sources[number], objects[number]
-        command = [compiler.path, *order.flags, "-fPIC", "-c", str(source), "-o", str(target)]
-        _run(order.chip, command)
-        progress(f"compiled {order.name}: {source.name}")
+    order: BuildOrder
+    compiler: Compiler
+    folder: Path
+    progress: Callable[[str], None]
+    left_out: dict[str, str] = field(default_factory=dict)
 
-    with ThreadPoolExecutor(max_workers=JOBS) as pool:
-        list(pool.map(compile_one, range(len(objects))))
-    library = folder / "library.so"
-    linked = [compiler.path, *order.flags, "-shared", "-pthread", "-o", str(library)]
-    _run(order.chip, [*linked, *map(str, objects)])
-    progress(f"linked {order.name}")
-    return library
+    def library(self) -> Path:
+        """Compile all and link them. Raises ChipError, not for an optional source."""
+        order = self.order
+        sources = (*order.sources, *order.optional)
+        self.progress(f"compiling {order.name}: {len(sources)} files with {self.compiler.version}")
+        with ThreadPoolExecutor(max_workers=JOBS) as pool:
+            made = dict(zip(sources, pool.map(self._object, sources), strict=True))
+        objects = {source: made[source] for source in order.sources}
+        extra = {s: made[s] for s in order.optional if s.name not in self.left_out}
+        library = self._linked(objects, extra)
+        self.progress(f"linked {order.name}")
+        return library
+
+    def _object(self, source: Path) -> Path:
+        target = self.folder / f"{source.name}.o"
+        command = [self.compiler.path, *self.order.flags, "-fPIC", "-c", str(source)]
+        try:
+            _run(self.order.chip, [*command, "-o", str(target)])
+        except ChipError as error:
+            self._leave_out(source, error)
+        else:
+            self.progress(f"compiled {self.order.name}: {source.name}")
+        return target
+
+    def _linked(self, objects: Mapping[Path, Path], extra: dict[Path, Path]) -> Path:
+        """All of it; where that fails, without each optional object that is at fault alone."""
+        if extra:
+            try:
+                return self._link([*objects.values(), *extra.values()])
+            except ChipError:
+                self._link([*objects.values()])  # not the fault of an optional one: told here
+        for source, made in extra.items():
+            try:
+                self._link([*objects.values(), made])
+            except ChipError as error:
+                self._leave_out(source, error)
+        kept = [made for source, made in extra.items() if source.name not in self.left_out]
+        return self._link([*objects.values(), *kept])
+
+    def _link(self, objects: Sequence[Path]) -> Path:
+        library = self.folder / "library.so"
+        command = [self.compiler.path, *self.order.flags, "-shared", "-pthread", "-o", str(library)]
+        _run(self.order.chip, [*command, *map(str, objects), *self.order.link])
+        return library
+
+    def _leave_out(self, source: Path, error: ChipError) -> None:
+        """Raises the error where the source is not optional."""
+        if source not in self.order.optional:
+            raise error
+        self.left_out[source.name] = first_error(error)
+        self.progress(f"left out of {self.order.name}: {source.name}: {self.left_out[source.name]}")
 
 
 def _run(chip: str, command: list[str]) -> None:
@@ -229,6 +361,11 @@ def _run(chip: str, command: list[str]) -> None:
     except OSError as error:
         raise build_error(chip, f"{command[0]} cannot be run: {error.strerror}") from error
     if done.returncode != 0:
-        said = done.stderr.strip()[-4000:] or "nothing on standard error"
+        said = _shortened(done.stderr.strip()) or "nothing on standard error"
         text = f"{' '.join(command)} ended with status {done.returncode}: {said}"
         raise build_error(chip, text)
+
+
+def _shortened(text: str) -> str:
+    """Its beginning, where the first error is, and its end."""
+    return text if len(text) <= 4000 else f"{text[:2000]} [...] {text[-2000:]}"

@@ -97,20 +97,31 @@ def open_chip(name: str, device: int, options: Mapping[str, str]) -> Chip:
     return cls.open(device, values)
 
 
-def list_chips(timeout: float = 20.0, *, describe: bool = False) -> list[ChipListing]:
+def list_chips(
+    timeout: float = 20.0,
+    *,
+    describe: bool = False,
+    options: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[ChipListing]:
     """Every installed chip with its devices, or why it is not available; imports none of them.
 
     timeout: seconds for each chip. describe: open the first device, for its capabilities.
+    options: by chip, as they would be typed; the others have their defaults.
     """
     entries = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name)
+
+    def listing(entry: EntryPoint) -> ChipListing:
+        given = dict((options or {}).get(entry.name, {}))
+        return _listing(entry, timeout, {"describe": describe, "options": given})
+
     with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(pool.map(lambda e: _listing(e, timeout, describe), entries))
+        return list(pool.map(listing, entries))
 
 
-def _listing(entry: EntryPoint, timeout: float, describe: bool) -> ChipListing:
+def _listing(entry: EntryPoint, timeout: float, wishes: Mapping[str, Any]) -> ChipListing:
     distribution, version = _owner(entry)
     listing = ChipListing(entry.name, distribution, version, available=False)
-    question = {"name": entry.name, "value": entry.value, "describe": describe}
+    question = {"name": entry.name, "value": entry.value, **wishes}
     try:
         seen = run_in_child(f"{__name__}:describe_entry", question, timeout)
     except ChildFailed as error:
@@ -124,13 +135,14 @@ def describe_entry(question: Mapping[str, Any]) -> dict[str, Any]:
     """What the child answers: fields of ChipListing as JSON values."""
     entry = EntryPoint(question["name"], question["value"], ENTRY_POINT_GROUP)
     try:
-        return _described(_load(entry), question["describe"])
+        cls = _load(entry)
+        return _described(cls, read_options(cls, question["options"]), question["describe"])
     except Exception as error:  # noqa: BLE001 - any code may run here; the reason is told
         return {"available": False, "reason": f"{type(error).__name__}: {error}"}
 
 
-def _described(cls: type[Chip], describe: bool) -> dict[str, Any]:
-    probe = probe_chip(cls, read_options(cls, {}))
+def _described(cls: type[Chip], options: dict[str, Any], describe: bool) -> dict[str, Any]:
+    probe = probe_chip(cls, options)
     facts: dict[str, Any] = {
         "available": bool(probe.devices),
         "reason": probe.reason,
@@ -144,13 +156,13 @@ def _described(cls: type[Chip], describe: bool) -> dict[str, Any]:
         ],
     }
     if describe and probe.devices:
-        facts |= _opened(cls, probe.devices[0].index)
+        facts |= _opened(cls, probe.devices[0].index, options)
     return facts
 
 
-def _opened(cls: type[Chip], device: int) -> dict[str, Any]:
+def _opened(cls: type[Chip], device: int, options: dict[str, Any]) -> dict[str, Any]:
     try:
-        chip = cls.open(device, read_options(cls, {}))
+        chip = cls.open(device, options)
     except (ChipError, ContractError) as error:
         return {"available": False, "reason": f"does not open: {error}"}
     try:

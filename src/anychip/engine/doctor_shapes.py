@@ -148,7 +148,7 @@ def _guesses(
         opened.decider = replace(
             opened.decider, proved=opened.decider.proved | frozenset(confirmed)
         )
-    for implementation in used.values():
-        if implementation.assumed:
-            text = f"{implementation.id} calls {implementation.call}: {implementation.assumed}"
-            yield Finding("assumed", Verdict.UNKNOWN, text, "compare with the vendor's headers")
+    assumed = [f"{i.op}, {i.call}: {i.assumed}" for i in used.values() if i.assumed]
+    if assumed:
+        step = "compare with the vendor's headers and documents"
+        yield Finding("assumed", Verdict.UNKNOWN, "\n".join(assumed), step)

@@ -17,6 +17,7 @@ from anychip.contract.tensor import TensorSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases.attention import Heads, Ragged, batch_of, cache_of, slots_of
 from anychip.ops.cases.draw import Draw, draw
+from anychip.ops.cases.primitives import POSITIVE
 from anychip.ops.oracle.arrays import Array, CacheArrays
 
 CONTEXT = 3
@@ -30,15 +31,20 @@ _RANGES = {
 }
 """Inputs of the sampler, low and high."""
 
+_COMPARED = ("lt", "le", "eq")
+"""Operators whose inputs are whole numbers, so that some of them are equal."""
+
 
 def drawn(spec: CallSpec, seed: str) -> dict[str, Any]:
     """Arrays by argument (CacheArrays for a cache, None where an optional one is absent).
 
     The same for the same seed. A batch is ragged: its rows own shuffled pages and have contexts
-    of different lengths, as far as the page table's width allows.
+    of different lengths, as far as the page table's width allows. What lies between the elements
+    of a strided operand is NaN where it can be. Raises ValueError where the tokens of a call do
+    not fit into the pages of its rows.
     """
     source, found = draw(seed), dict[str, Any]()
-    batch = _batch(spec, source)
+    batch = _pairs(spec, source) if "sources" in spec.inputs else _batch(spec, source)
     for arg in CATALOGUE[spec.op].inputs:
         value = spec.inputs[arg.name]
         if value is None:
@@ -50,8 +56,16 @@ def drawn(spec: CallSpec, seed: str) -> dict[str, Any]:
     return found
 
 
+def _pairs(spec: CallSpec, source: Draw) -> dict[str, Any]:
+    """Pages to copy from and to, none of them twice, and how many the cache has."""
+    count = spec.inputs["sources"].shape[0]  # type: ignore[union-attr]
+    pages = 2 * count + 1
+    chosen = source.distinct(2 * count, high=pages)
+    return {"sources": chosen[:count], "targets": chosen[count:], "pages": pages}
+
+
 def _batch(spec: CallSpec, source: Draw) -> dict[str, Any]:
-    """Index arrays of attention, where the call takes them; its last entry is the pages used."""
+    """Index arrays of attention, where the call takes them, and how many pages the cache has."""
     table, cache = spec.inputs.get("page_table"), spec.inputs.get("cache")
     if not isinstance(table, TensorSpec) or not isinstance(cache, CacheSpec):
         return {}
@@ -59,13 +73,27 @@ def _batch(spec: CallSpec, source: Draw) -> dict[str, Any]:
     tokens = spec.inputs["token_rows"]
     assert isinstance(tokens, TensorSpec)
     size = cache.group.page_size
-    counts = (tokens.shape[0] - rows + 1, *(1,) * (rows - 1))
-    earlier = (source.integers(rows, high=CONTEXT * size)).tolist()
+    angles = spec.inputs.get("cos_sin")
+    room = min(width * size, angles.shape[0] if angles else width * size)
+    counts = _shared_out(tokens.shape[0], rows, room)
+    earlier = source.integers(rows, high=CONTEXT * size).tolist()
     spans = zip(counts, earlier, strict=True)
-    lengths = tuple(min(width * size, count + before) for count, before in spans)
+    lengths = tuple(min(room, count + before) for count, before in spans)
     widest = max(-(-n // size) for n in lengths)
     ragged = Ragged(counts, lengths, size, spare=width - widest)
     return {**batch_of(source, ragged), "pages": ragged.pages}
+
+
+def _shared_out(tokens: int, rows: int, room: int) -> tuple[int, ...]:
+    """Tokens of each row: at least one, and as many in the first ones as they have room for."""
+    if not rows <= tokens <= rows * room:
+        raise ValueError(f"{tokens} tokens in {rows} rows of at most {room} positions")
+    counts, rest = list[int](), tokens - rows
+    for _ in range(rows):
+        more = min(rest, room - 1)
+        counts.append(1 + more)
+        rest -= more
+    return tuple(counts)
 
 
 def _cache(value: CacheSpec, batch: dict[str, Any], spec: CallSpec, source: Draw) -> CacheArrays:
@@ -83,21 +111,25 @@ def _array(
     arg: Arg, value: TensorSpec, spec: CallSpec, batch: dict[str, Any], source: Draw
 ) -> Array:
     if value.dtype.is_float:
-        return _strided(_floats(arg.name, value, source), value)
+        return _strided(_floats(arg.name, value, spec.op, source), value)
     if value.dtype.value == "bool":
         return _strided(source.integers(*value.shape, high=2) > 0, value)
     integers = _integers(arg, value, spec, batch, source)
     return _strided(integers.astype(NUMPY_DTYPES[value.dtype]), value)
 
 
-def _floats(name: str, value: TensorSpec, source: Draw) -> Array:
+def _floats(name: str, value: TensorSpec, op: str, source: Draw) -> Array:
     if name in _RANGES:
         low, high = _RANGES[name]
         return source.uniform(*value.shape, low=low, high=high)
     if name == "cos_sin":
         angles = source.uniform(value.shape[0], value.shape[1] // 2, high=2 * np.pi)
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
-    return source.normal(*value.shape, scale=4.0 if name == "logits" else 1.0)
+    if op in POSITIVE:  # elsewhere they give NaN, which tells nothing
+        return source.uniform(*value.shape, low=0.2, high=3.0)
+    values = source.normal(*value.shape, scale=4.0 if name == "logits" else 1.0)
+    whole: Array = np.round(values) if op in _COMPARED else values
+    return whole
 
 
 def _integers(
@@ -113,8 +145,8 @@ def _integers(
     if arg.name == "slots" and batch:
         size = spec.inputs["cache"].group.page_size  # type: ignore[union-attr]
         return slots_of(batch, size)
-    if arg.name in ("slots", "sources", "targets"):
-        return source.distinct(value.size, high=max(limit, value.size)).reshape(value.shape)
+    if arg.name == "slots":
+        return source.distinct(value.size, high=limit).reshape(value.shape)
     high = limit if arg.kind is ArgKind.INDEX or arg.name == "index" else 8
     return source.integers(*value.shape, high=high)
 
@@ -134,10 +166,12 @@ _INTO = {"tokens": "table", "positions": "cos_sin", "index": "table"}
 def _limit(name: str, spec: CallSpec) -> int:
     """One more than the largest value of an index argument."""
     cache = spec.inputs.get("cache")
-    if isinstance(cache, CacheSpec):
+    if name == "slots" and isinstance(cache, CacheSpec):
         count = spec.inputs[name].shape[0]  # type: ignore[union-attr]
         size = cache.group.page_size
-        return (2 + -(-count // size)) * size if name == "slots" else 8
+        return (2 + -(-count // size)) * size
+    if "bins" in spec.attrs:
+        return int(spec.attrs["bins"])
     target = spec.inputs.get(_INTO.get(name, "")) or spec.inputs.get("target")
     return max(1, target.shape[0]) if target is not None else 8
 
@@ -148,7 +182,7 @@ def _strided(values: Array, spec: TensorSpec) -> Array:
     if spec.is_contiguous or spec.size == 0:
         return np.ascontiguousarray(values.astype(dtype))
     last = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
-    base = np.zeros(last + 1, dtype)
+    base = np.full(last + 1, np.nan if spec.dtype.is_float else 0, dtype)
     strides = [s * base.itemsize for s in spec.strides]
     view = np.lib.stride_tricks.as_strided(base, spec.shape, strides)
     view[...] = values

@@ -20,7 +20,8 @@ from anychip.ops.check import Outcome, distance, outcome
 from anychip.ops.oracle.arrays import Array, Inputs, is_float
 
 NEARER = 0.1
-"""A mistake explains a result that lies this many times nearer to it than to what is right."""
+"""A mistake explains a result that lies by this factor nearer to it than to what is right, and
+within this relative L2 of it."""
 
 LEVELS = {"int8": 127, "int16": 32767}
 """Integer products that a vendor may take for a float one: largest value of the type."""
@@ -49,12 +50,13 @@ class Suspect:
 def explained(op: str, inputs: Inputs, attrs: Mapping[str, Any], found: Outcome) -> str:
     """The mistake that explains a result; empty where none does. Arguments as `check.compare`."""
     with np.errstate(all="ignore"):
-        right = _apart(outcome(op, inputs, attrs), found)
+        expected = outcome(op, inputs, attrs)
+        right = min(_apart(expected, found), 1.0)  # a NaN of the chip's is infinitely far off
         for suspect in suspects(op, inputs, attrs):
             wrong = outcome(op, {**inputs, **suspect.inputs}, {**attrs, **suspect.attrs})
             if _apart(wrong, found) < NEARER * right:
                 return suspect.text
-    return _constant(found)
+    return _constant(found) if not _constant(expected) else ""
 
 
 def _apart(expected: Outcome, found: Outcome) -> float:
@@ -67,7 +69,8 @@ def _constant(found: Outcome) -> str:
     if arrays and all(np.isnan(a.astype(np.float64)).all() for a in arrays):
         return "every number is NaN: the output was never written, or an input was read as NaN"
     if arrays and all((a == a.reshape(-1)[0]).all() for a in arrays):
-        return "every number is the same"
+        values = ", ".join(f"{float(a.reshape(-1)[0]):.3g}" for a in arrays)
+        return f"every number is the same ({values}): the output depends on nothing"
     return ""
 
 
@@ -132,4 +135,5 @@ def _options(attrs: Mapping[str, Any], inputs: Inputs) -> Iterator[Suspect]:
         for text, factor in (("is applied twice", root), ("is left out", 1 / root)):
             changed = {"scale": attrs["scale"] * factor}
             yield Suspect(f"1/sqrt(head dim) {text}", {}, changed)
-        yield Suspect("scale is replaced by 1/sqrt(head dim)", {}, {"scale": root})
+        if attrs["scale"] != root:
+            yield Suspect("scale is replaced by 1/sqrt(head dim)", {}, {"scale": root})

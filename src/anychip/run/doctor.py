@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anychip.config import ServeConfig
@@ -14,7 +14,7 @@ from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.discovery import load_chip, open_chip
 from anychip.contract.dtype import DType
 from anychip.contract.layer import empty_slots
-from anychip.contract.memory import MemoryInfo
+from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.registration import (
     Chip,
     check_device,
@@ -22,7 +22,7 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
-from anychip.contract.tensor import Tensor
+from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.version import CONTRACT
 from anychip.run.divergences import opening
 from anychip.run.links import LinkSpeed, link_findings, rank_findings
@@ -31,9 +31,15 @@ from anychip.run.plan_run import chip_options
 DEVICE_TIMEOUT_S = 60.0
 """For `check_device`, which runs in a process of its own and may compile first."""
 
-COPIED_BYTES = 2**20
+COPIED_SIZES = (2**20, 1, 4097, 65_539) * 2
+"""Bytes of each round trip: whole and odd sizes, and often enough for a fault now and then."""
+MOSTLY = 0.9
+"""Part of a copy's end that must differ for all of it to be missing: random bytes may be equal."""
 LITTLE = 0.1
 """Share of the memory: less than this free is told."""
+
+MOST_ROWS = 3
+"""Rows of the version matrix that a step names."""
 
 _COMPILER_ERROR = re.compile(r"([^\s:]+:\d+)(?::\d+)?: (?:fatal )?error: (.+)")
 _INSTALL = re.compile(r"pip install (?:'[^']+'|\S+)")
@@ -67,10 +73,16 @@ def examine(looks: Iterable[Look], stopped: str = "") -> Generator[Finding, None
 
 def _taken(look: Look) -> tuple[Finding, ...]:
     try:
-        return tuple(look.take())
+        return tuple(_with_step(found, look.step) for found in look.take())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a chip may raise anything
         text = told(error)
         return (Finding(look.name, Verdict.BAD, text, _source_step(text) or look.step),)
+
+
+def _with_step(found: Finding, step: str) -> Finding:
+    """Nothing red is left without a next step."""
+    bare = found.verdict is Verdict.BAD and not found.step
+    return replace(found, step=step) if bare else found
 
 
 def _source_step(text: str) -> str:
@@ -169,6 +181,8 @@ class ChipLooks:
         if not probe.devices:
             install = _INSTALL.search(probe.reason)
             step = install[0] if install else "mend that first"
+            if probe.versions:  # the libraries answer, and still there is no device
+                step += self._good_together(probe.versions)
             yield Finding("probe", Verdict.BAD, f"no device: {probe.reason}", step)
             return
         there = ", ".join(f"{d.index}: {d.name}" for d in probe.devices)
@@ -179,6 +193,13 @@ class ChipLooks:
         else:
             step = "choose one of them with --device-index"
             yield Finding("probe", Verdict.BAD, f"no device {index}; there is {there}", step)
+
+    def _good_together(self, versions: Mapping[str, str]) -> str:
+        """What the chip's matrix records as good of such parts; empty where it has none."""
+        if not self._has_toolchain:
+            return ""
+        build = self._class.toolchain(self._options)
+        return "" if "matrix" in empty_slots(type(build)) else good_rows(build.matrix(), versions)
 
     def _device(self) -> Iterator[Finding]:
         index = self._config.device_index
@@ -218,21 +239,18 @@ class ChipLooks:
             yield from _versions(self._chip.build)
 
     def _copies(self) -> Iterator[Finding]:
-        memory, sent = self._chip.memory, os.urandom(COPIED_BYTES)
-        back = bytearray(COPIED_BYTES)
-        buffer = memory.allocate(COPIED_BYTES)
+        memory = self._chip.memory
+        buffer = memory.allocate(max(COPIED_SIZES))
         try:
-            tensor = Tensor((COPIED_BYTES,), DType.UINT8, buffer=buffer)
-            memory.copy_in(tensor, memoryview(sent))
-            memory.copy_out(tensor, memoryview(back))
+            told = [_round_trip(memory, buffer, size) for size in COPIED_SIZES]
         finally:
             memory.free(buffer)
-        wrong = sum(a != b for a, b in zip(sent, back, strict=True))
+        wrong = next(filter(None, told), "")
         if wrong:
-            text = f"{wrong:,} of {COPIED_BYTES:,} bytes came back changed"
-            yield Finding("copies", Verdict.BAD, text, conform_step(self._config, "memory"))
+            yield Finding("copies", Verdict.BAD, wrong, conform_step(self._config, "memory"))
         else:
-            yield Finding("copies", Verdict.GOOD, f"{COPIED_BYTES:,} bytes went in and came back")
+            text = f"{max(COPIED_SIZES):,} bytes went in and came back, and other sizes"
+            yield Finding("copies", Verdict.GOOD, text)
 
     def _memory(self) -> Iterator[Finding]:
         yield _memory_finding(self._chip.memory.info())
@@ -248,19 +266,53 @@ def _matrix(build: Build) -> Iterator[Finding]:
     """What the chip's own matrix says of the versions that are here."""
     if "matrix" in empty_slots(type(build)):
         return
-    here = build.versions()
-    rows = [row for row in build.matrix() if _fits(row, here)]
+    here, matrix = build.versions(), build.matrix()
+    rows = [row for row in matrix if _fits(row, here)]
     for row in rows:
-        step = "" if row.verdict is Verdict.GOOD else "install versions that go together"
-        yield Finding("version matrix", row.verdict, f"recorded in {row.source}", step)
+        good = row.verdict is Verdict.GOOD
+        step = "" if good else f"install versions that go together{good_rows(matrix, row.versions)}"
+        verb = {Verdict.GOOD: "go together", Verdict.BAD: "do not go together"}.get(row.verdict)
+        text = f"{_named(row.versions)}{f': {verb}' if verb else ''}; recorded in {row.source}"
+        yield Finding("version matrix", row.verdict, text, step)
     if not rows:
         text = "not seen: no row of the chip's matrix is about these versions"
         step = "anychip conform proves what a row would only record"
         yield Finding("version matrix", Verdict.UNKNOWN, text, step)
 
 
+def _named(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def good_rows(matrix: Iterable[Compatibility], names: Iterable[str]) -> str:
+    """Versions of these parts that are recorded as good, nearest rows first; may be empty."""
+    asked = frozenset(names)
+    good = [row for row in matrix if row.verdict is Verdict.GOOD and asked & set(row.versions)]
+    good.sort(key=lambda row: len(asked & set(row.versions)), reverse=True)
+    told = "; or ".join(_named(row.versions) for row in good[:MOST_ROWS])
+    return f", recorded as good: {told}" if told else ""
+
+
 def _fits(row: Compatibility, here: Mapping[str, str]) -> bool:
     return all(here.get(name) == version for name, version in row.versions.items())
+
+
+def _round_trip(memory: Memory, buffer: Buffer, size: int) -> str:
+    """Random bytes in and out again: what was wrong with it, or nothing."""
+    sent, back = os.urandom(size), bytearray(size)
+    tensor = Tensor((size,), DType.UINT8, buffer=buffer)
+    memory.copy_in(tensor, memoryview(sent))
+    memory.copy_out(tensor, memoryview(back))
+    wrong = [at for at, (a, b) in enumerate(zip(sent, back, strict=True)) if a != b]
+    if not wrong:
+        return ""
+    end = size - wrong[0]
+    if wrong[0] == 0 or len(wrong) < MOSTLY * end:
+        return f"{len(wrong):,} of {size:,} bytes came back changed"
+    memory.copy_out(tensor, memoryview(back))
+    way = "out of" if back == sent else "into"
+    text = f"the last {end:,} of {size:,} bytes did not arrive on the way {way} the device: host "
+    return text + "and device count the length of a copy differently"
 
 
 def _memory_finding(info: MemoryInfo) -> Finding:

@@ -28,15 +28,21 @@ from anychip.contract.version import CONTRACT
 ID_DIGITS = 12
 
 
-def fingerprint_of(chip: Chip, device: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def fingerprint_of(
+    chip: Chip,
+    device: int,
+    options: Mapping[str, Any],
+    opened: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The record of an opened chip: JSON values alone, the same in every run until one changes.
 
-    device: its index. options: those that were given, not the defaults. No date and no name of
-    the host are in it. Raises what the chip's `probe` and `build.versions` raise.
+    device: its index. options: those that were given, not the defaults. opened: all that it was
+    opened with, parsed; None where that is its defaults. No date and no name of the host are in
+    it. Raises what the chip's `probe` and `build.versions` raise.
     """
     record = fingerprint_unopened(chip.name, device, options)
     cls = type(chip)
-    probe = probe_chip(cls, read_options(cls, {n: str(v) for n, v in options.items()}))
+    probe = probe_chip(cls, read_options(cls, {}) if opened is None else opened)
     return record | {
         "chip": record["chip"] | _origin(cls),
         "device": record["device"] | _device(probe, device),

@@ -14,7 +14,7 @@ from anychip.contract.registration import Device
 from anychip.contract.tensor import Tensor
 
 COPIED = 16 * 2**20
-"""Bytes of one copy."""
+"""Bytes of one copy, where the device has that much memory."""
 REPEATS = 3
 SLOW = 0.5
 """Part of the fastest device's rate: a device below it is told."""
@@ -38,15 +38,16 @@ def copy_speed(question: Mapping[str, Any]) -> dict[str, float]:
     """
     chip = open_chip(question["chip"], question["device"], question["options"])
     try:
-        content = bytearray(COPIED)
-        buffer = chip.memory.allocate(COPIED)
-        tensor = Tensor((COPIED,), DType.UINT8, buffer=buffer)
+        nbytes = max(1, min(COPIED, chip.memory.info().largest // 2))
+        content = bytearray(nbytes)
+        buffer = chip.memory.allocate(nbytes)
+        tensor = Tensor((nbytes,), DType.UINT8, buffer=buffer)
         into = min(_seconds(lambda: chip.memory.copy_in(tensor, memoryview(content)), chip))
         out_of = min(_seconds(lambda: chip.memory.copy_out(tensor, memoryview(content)), chip))
         chip.memory.free(buffer)
     finally:
         chip.close()
-    return {"into": COPIED / into, "out_of": COPIED / out_of}
+    return {"into": nbytes / into, "out_of": nbytes / out_of}
 
 
 def _seconds(copy: Any, chip: Any) -> list[float]:

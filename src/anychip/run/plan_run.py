@@ -16,6 +16,8 @@ from anychip.ops.host import host_table
 from anychip.ops.record import Recorder
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import ModelPlan, ModelPlanError, ModelWishes, plan_model, trace_step
+from anychip.run.proved import proved_ids
+from anychip.run.remembered import merged
 from anychip.run.sizes import Sizes
 
 DEFAULT_RUNNING = 64
@@ -56,10 +58,14 @@ def model_path(config: ServeConfig) -> Path:
 
 
 def chip_options(config: ServeConfig) -> dict[str, str]:
-    """The user's options; a chip that declares `build_dir` gets the configured one."""
-    options = dict(config.chip_option)
-    declared = {o.name for o in load_chip(config.backend).options}
-    if "build_dir" in declared and "build_dir" not in options:
+    """The user's options: as typed, else, where no variable of the vendor's is set for one, as
+    `anychip build` was given it. A chip that declares `build_dir` gets the configured one.
+
+    Raises ContractError, ChipError.
+    """
+    cls = load_chip(config.backend)
+    options = merged(cls, config.chip_option, config.build_path)
+    if "build_dir" in {o.name for o in cls.options} and "build_dir" not in options:
         options["build_dir"] = str(config.build_path)
     return options
 
@@ -99,7 +105,8 @@ def _decide(config: ServeConfig, checkpoint: Checkpoint, chip: Chip) -> Opened:
     )
     plan = plan_model(checkpoint, chip, wishes)
     host = host_table() if config.allow_host_ops else OperatorTable()
-    decider = Decider(chip.operators, config.op, host)
+    proved = proved_ids(config.proved_path, chip)
+    decider = Decider(chip.operators, config.op, host, proved=proved)
     composed = attention_is_composed(plan, decider)
     limits, chunk = step_limits(config, plan, chip, composed=composed)
     return Opened(chip, checkpoint, plan, decider, limits, chunk, composed)

@@ -1,18 +1,22 @@
 """Implementations that rest on a guess, and what confirmed them: on this machine, this SDK.
 
-A record holds for the versions under which it was made: another SDK or driver asks anew.
+A record holds for the versions under which it was made: another SDK or driver asks anew. So does
+a guess that was changed since.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+from anychip.contract.operators import Implementation
 from anychip.contract.registration import Chip
 
 
@@ -25,28 +29,51 @@ def record_path(folder: Path, chip: Chip) -> Path:
 
 def proved_ids(folder: Path, chip: Chip) -> frozenset[str]:
     """Ids that were confirmed; looks nowhere where the chip has nothing to confirm."""
-    if not any(i.unproved for i in chip.operators.implementations):
+    guesses = [i for i in chip.operators.implementations if i.unproved]
+    if not guesses:
         return frozenset()
-    return frozenset(_read(record_path(folder, chip)))
+    known = _read(record_path(folder, chip))
+    return frozenset(i.id for i in guesses if _confirms(known.get(i.id), i))
 
 
 def record_proved(folder: Path, chip: Chip, ids: Iterable[str]) -> Path:
-    """Add ids to the record; an entry appears whole or not at all. Raises OSError."""
-    path = record_path(folder, chip)
+    """Add ids of the chip's implementations to the record; it appears whole or not at all.
+
+    Raises OSError, and what `versions` raises.
+    """
+    path, confirmed = record_path(folder, chip), frozenset(ids)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    known = _read(path) | dict.fromkeys(ids, now)
+    guesses = [i for i in chip.operators.implementations if i.id in confirmed]
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".proved-")
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump({"implementations": known}, out, indent=2)
-    os.replace(name, path)
+    with _alone(path):
+        known = _read(path) | {i.id: {"confirmed": now, "guess": _guess(i)} for i in guesses}
+        written = path.with_name(f".{path.name}.{os.getpid()}")
+        written.write_text(json.dumps({"implementations": known}, indent=2), encoding="utf-8")
+        written.replace(path)
     return path
 
 
-def _read(path: Path) -> dict[str, str]:
-    """Id -> when it was confirmed; a damaged record confirms nothing."""
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Other processes that write this record wait."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _guess(implementation: Implementation) -> str:
+    """What was run and what was assumed of it."""
+    return f"{implementation.call}: {implementation.assumed}"
+
+
+def _confirms(entry: Any, implementation: Implementation) -> bool:
+    return isinstance(entry, dict) and entry.get("guess") == _guess(implementation)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Id -> when it was confirmed, and what of it; a damaged record confirms nothing."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["implementations"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}

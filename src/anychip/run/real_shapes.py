@@ -6,21 +6,23 @@ shows in seconds, before a whole model is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from anychip.config import ServeConfig
 from anychip.contract.cache import CacheSpec
 from anychip.contract.dtype import DType
 from anychip.contract.operators import CallSpec, Implementation, ImplKind
-from anychip.contract.signature import Spec
+from anychip.contract.signature import Spec, dtype_name
 from anychip.contract.weights import HostWeight
 from anychip.model.formats import dequantize
 from anychip.ops.check import Outcome, Verdict, compare
 from anychip.ops.checked import tolerated
-from anychip.ops.drawn import drawn
+from anychip.ops.drawn import CONTEXT, drawn
 from anychip.ops.placed import place
 from anychip.ops.record import MISSING, Recorder
 from anychip.ops.suspects import explained
@@ -28,7 +30,7 @@ from anychip.ops.trace import Node
 from anychip.ops.value import WeightRef
 from anychip.run.dense import parts_reader
 from anychip.run.model_plan import trace_step
-from anychip.run.plan_run import Opened
+from anychip.run.plan_run import Opened, attention_is_composed, step_limits
 from anychip.run.sizes import Sizes, table_width
 
 LONG = 2048
@@ -53,6 +55,12 @@ class Answer:
     why: str = ""
 
     @property
+    def telling(self) -> bool:
+        """Whether a wrong result would have been noticed. Without inputs there is no control:
+        then what was poison before is compared element by element."""
+        return self.verdict.conclusive or not self.asked.spec.inputs
+
+    @property
     def text(self) -> str:
         """For a finding."""
         sizes = ", ".join(f"{n} {_shape(s)}" for n, s in self.asked.spec.inputs.items() if s)
@@ -61,39 +69,43 @@ class Answer:
 
 
 def _shape(spec: Spec) -> str:
-    dtype = spec.dtype.value if hasattr(spec, "dtype") else ""
-    return f"{dtype}{list(spec.shape)}"
+    return f"{dtype_name(spec)}{list(spec.shape)}"
+
+
+def with_guesses(config: ServeConfig, opened: Opened, ids: Iterable[str]) -> Opened:
+    """The same run as if these guesses had been confirmed: limits follow from what is bound."""
+    decider = replace(opened.decider, proved=opened.decider.proved | frozenset(ids))
+    composed = attention_is_composed(opened.plan, decider)
+    limits, chunk = step_limits(config, opened.plan, opened.chip, composed=composed)
+    return replace(
+        opened, decider=decider, limits=limits, chunk=chunk, composed_attention=composed
+    )
+
+
+Watch = Callable[[str], AbstractContextManager[object]]
+"""Entered, with an implementation's id, while the chip works on one of its calls."""
 
 
 class RealShapes:
-    """The calls of an opened model, and what each shows. Guesses are run as well: this is what
-    confirms them."""
+    """The calls of an opened model, and what each shows."""
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened = opened
+    def __init__(self, config: ServeConfig, opened: Opened, watch: Watch = nullcontext) -> None:
+        """config: what `opened` was opened with."""
+        self._config, self._opened, self._watch = config, opened, watch
         converted = {w.source.name: w.converted for w in opened.plan.weights if w.converted}
         self._parts = parts_reader(opened.checkpoint, converted)
 
     def calls(self) -> list[Asked]:
-        """Every different call of a full prefill and of full decodes, greedy and sampled."""
-        decide = replace(self._opened.decider, proved=self._opened.chip.operators.ids)
+        """Every different call of full prefills and of full decodes, greedy and sampled: as bound
+        now, and as bound once all guesses are confirmed, which is what confirms them."""
+        now = self._opened
+        runs = [with_guesses(self._config, now, now.chip.operators.ids), now]
         found: dict[Any, Asked] = {}
-        for sizes in self._sizes():
-            for node in trace_step(self._opened.plan, sizes, 2, Recorder(decide)).nodes:
-                found.setdefault(_key(node), _asked(node))
+        for run in runs if any(i.unproved for i in now.chip.operators.implementations) else [now]:
+            for sizes in largest(run):
+                for node in trace_step(run.plan, sizes, 2, Recorder(run.decider)).nodes:
+                    found.setdefault(_key(node), _asked(node))
         return [a for a in found.values() if _own(a.implementation)]
-
-    def _sizes(self) -> tuple[Sizes, ...]:
-        plan, limits = self._opened.plan, self._opened.limits
-        most = min(plan.most_pages, -(-LONG // plan.group.page_size))
-        chunk, rows = min(self._opened.chunk, LONG), limits.max_running
-        wide = table_width(-(-chunk // plan.group.page_size) + 4, most)
-        narrow = table_width(8, most)
-        return (
-            Sizes(chunk, 1, 1, wide),
-            Sizes(rows, rows, rows, narrow),
-            Sizes(rows, rows, rows, narrow, greedy=False),
-        )
 
     def answer(self, asked: Asked) -> Answer:
         """Run one call. Raises ChipError, OpaqueCache, SignatureError."""
@@ -119,12 +131,32 @@ class RealShapes:
         parts: Mapping[str, tuple[HostWeight, ...]],
     ) -> tuple[Outcome, str | None]:
         chip = self._opened.chip
-        with place(chip, asked.spec.op, inputs, asked.spec.attrs, parts) as placed:
+        with (
+            self._watch(asked.implementation.id),
+            place(chip, asked.spec.op, inputs, asked.spec.attrs, parts) as placed,
+        ):
             launch = placed.prepare(asked.implementation)
             placed.poison()
             launch()
             chip.queue.synchronize(None)
             return placed.outcome(), placed.damaged()
+
+
+def largest(opened: Opened) -> tuple[Sizes, ...]:
+    """One prompt's largest chunk; a full prefill beside rows that decode; full decodes."""
+    plan, limits = opened.plan, opened.limits
+    most = min(plan.most_pages, -(-LONG // plan.group.page_size))
+    room = min(plan.context_length, LONG)
+    chunk, rows = min(opened.chunk, room), limits.max_running
+    full = min(max(limits.step_tokens, rows), max(LONG, rows), rows * room)
+    wide = table_width(-(-chunk // plan.group.page_size) + CONTEXT + 1, most)
+    narrow = table_width(2 * CONTEXT, most)
+    return (
+        Sizes(chunk, 1, 1, wide),
+        Sizes(full, rows, rows, wide),
+        Sizes(rows, rows, rows, narrow),
+        Sizes(rows, rows, rows, narrow, greedy=False),
+    )
 
 
 def _key(node: Node) -> tuple[Any, ...]:
