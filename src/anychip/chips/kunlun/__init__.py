@@ -1,0 +1,1 @@
+"""Kunlun cards (P800, R200) through the vendor's C libraries."""

@@ -1,0 +1,99 @@
+"""The kunlun chip serves models on the simulated SDK: transformers' tokens, up to ties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kunlun_sim
+import pytest
+
+import tiny_models
+from answers.equality import Oracle, assert_same, config, greedy
+from anychip.engine.offline import OfflineEngine
+
+CROSS = [  # radix cache, chunk, prompts at once, retract every, page size
+    (True, 16, 5, 3, 16),
+    (False, -1, 5, 0, 64),
+    (True, 128, 1, 0, 32),
+]
+NEW_TOKENS = 10
+TEXT = "The capital of France is Paris, and the capital of Italy is"
+
+
+@pytest.fixture(scope="module")
+def chosen(sdk) -> dict[str, str]:
+    """Options of the chip for the simulated tree."""
+    options = kunlun_sim.options_for(sdk.root)
+    return {n: options[n] for n in ("sdk_root", "runtime_lib", "build_dir")}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    return tiny_models.make_hf_folder(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle(tiny_models.make_hf_model())
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    ids = tiny_models.tiny_tokenizer().encode(" ".join(tiny_models.CORPUS) * 3).ids
+    return [ids[:1], ids[5:22], ids[9:69], ids[9:40] + ids[90:130], ids[:150]]
+
+
+def served(offline: OfflineEngine, op: str) -> set[str]:
+    return {how for name, how, _ in offline.info.operators if name == op}
+
+
+@pytest.mark.parametrize("case", CROSS, ids=str)
+def test_tiny_model_with_heads_that_the_vendor_declines(chosen, tiny, oracle, prompts, case):
+    cache, chunk, batch, retract, page = case
+    asked = config(
+        tiny,
+        backend="kunlun",
+        chip_option=chosen,
+        dtype="float32",
+        disable_radix_cache=not cache,
+        chunked_prefill_size=chunk,
+        page_size=page,
+        force_retract_every=retract,
+    )
+    with OfflineEngine(asked) as offline:
+        starts = range(0, len(prompts), batch)
+        batches = (offline.generate(prompts[s : s + batch], greedy(NEW_TOKENS)) for s in starts)
+        found = [completion for batch in batches for completion in batch]
+        for prompt, completion in zip(prompts, found, strict=True):
+            wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
+            assert_same(offline, oracle, prompt, completion.token_ids, wanted)
+        assert offline.engine.scheduler.check() == []
+        assert served(offline, "paged_attention") == {"kunlun.paged_attention_composed"}
+        composed = {op for op, _, kind in offline.info.operators if kind != "native"}
+        assert composed <= {"attention_block", "mlp_block", "sample"}
+
+
+@pytest.fixture(scope="module")
+def smollm2(demo_model) -> Oracle:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        demo_model.parent, gguf_file=demo_model.name, dtype=torch.float32
+    )
+    return Oracle(model.eval())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_smollm2_gives_the_oracles_tokens(chosen, demo_model, smollm2, dtype) -> None:
+    asked = config(
+        demo_model, backend="kunlun", chip_option=chosen, dtype=dtype, context_length=512
+    )
+    with OfflineEngine(asked) as offline:
+        ids = offline.tokenizer.encode(TEXT)
+        prompts = [ids, ids[:5], ids[6:] + ids[:6]]
+        found = offline.generate(prompts, greedy(NEW_TOKENS))
+        for prompt, completion in zip(prompts, found, strict=True):
+            wanted = smollm2.answer(prompt, NEW_TOKENS, completion.token_ids)
+            assert_same(offline, smollm2, prompt, completion.token_ids, wanted)
+        assert served(offline, "paged_attention") == {"kunlun.paged_attention"}
