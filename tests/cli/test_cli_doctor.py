@@ -279,8 +279,9 @@ def test_first_divergence_is_red_with_its_file(capsys, folder, tmp_path) -> None
     [("deadly", "300", "killed by SIGSEGV"), ("endless", "5", "no answer within 5 s")],
 )
 def test_kernel_that_crashes_or_hangs_costs_its_line_alone(
-    option, limit, text, capsys, folder
+    option, limit, text, capsys, folder, monkeypatch
 ) -> None:
+    monkeypatch.setattr("anychip.engine.doctor_shapes.CALL_S", 2.0)
     words = ["--backend", "crooked", "--chip-option", f"{option}=rms_norm", "--check-ops"]
     words += ["--model-path", str(folder), "--check-timeout", limit]
     code, found = examined(capsys, *words)

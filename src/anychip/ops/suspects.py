@@ -56,11 +56,16 @@ def explained(op: str, inputs: Inputs, attrs: Mapping[str, Any], found: Outcome)
             wrong = outcome(op, {**inputs, **suspect.inputs}, {**attrs, **suspect.attrs})
             if _apart(wrong, found) < NEARER * right:
                 return suspect.text
+        left = _apart({n: inputs[n] for n in CATALOGUE[op].writes}, found)
+    if left == 0.0 < right:
+        return "nothing was written: what it should have changed is as it was"
     return _constant(found) if not _constant(expected) else ""
 
 
 def _apart(expected: Outcome, found: Outcome) -> float:
-    return max(distance(value, found[name]) for name, value in expected.items())
+    """Infinitely far where nothing is expected."""
+    apart = (distance(value, found[name]) for name, value in expected.items())
+    return max(apart, default=float("inf"))
 
 
 def _constant(found: Outcome) -> str:

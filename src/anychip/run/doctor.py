@@ -41,6 +41,11 @@ LITTLE = 0.1
 MOST_ROWS = 3
 """Rows of the version matrix that a step names."""
 
+_SAYS = {
+    Verdict.GOOD: "recorded as good in",
+    Verdict.BAD: "do not go together, recorded in",
+    Verdict.UNKNOWN: "in doubt, see",
+}
 _COMPILER_ERROR = re.compile(r"([^\s:]+:\d+)(?::\d+)?: (?:fatal )?error: (.+)")
 _INSTALL = re.compile(r"pip install (?:'[^']+'|\S+)")
 
@@ -64,19 +69,22 @@ def examine(looks: Iterable[Look], stopped: str = "") -> Generator[Finding, None
         if stopped:
             yield Finding(look.name, Verdict.UNKNOWN, f"not looked at: {stopped}")
             continue
-        found = _taken(look)
-        yield from found
-        if look.gate and any(f.verdict is Verdict.BAD for f in found):
+        bad = False
+        for finding in _taken(look):
+            yield finding
+            bad |= finding.verdict is Verdict.BAD
+        if look.gate and bad:
             stopped = f"'{look.name}' is not sound"
     return stopped
 
 
-def _taken(look: Look) -> tuple[Finding, ...]:
+def _taken(look: Look) -> Iterator[Finding]:
     try:
-        return tuple(_with_step(found, look.step) for found in look.take())
+        for found in look.take():
+            yield _with_step(found, look.step)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a chip may raise anything
         text = told(error)
-        return (Finding(look.name, Verdict.BAD, text, _source_step(text) or look.step),)
+        yield Finding(look.name, Verdict.BAD, text, _source_step(text) or look.step)
 
 
 def _with_step(found: Finding, step: str) -> Finding:
@@ -189,10 +197,20 @@ class ChipLooks:
         if index in {d.index for d in probe.devices}:
             yield Finding("probe", Verdict.GOOD, there)
             if len(probe.devices) > 1 or any(d.uid for d in probe.devices):
-                yield from rank_findings(probe.devices)
+                yield from rank_findings(probe.devices, self._listed(len(probe.devices)))
         else:
             step = "choose one of them with --device-index"
             yield Finding("probe", Verdict.BAD, f"no device {index}; there is {there}", step)
+
+    def _listed(self, devices: int) -> str:
+        """The options, and their variables, that list as many numbers as there are devices."""
+        values, numbers = self._options, re.compile(r"\d+(?:\s*,\s*\d+)*")
+        found = [
+            f"{o.name}={values[o.name]}" + (f", variable {o.variable}" if o.variable else "")
+            for o in self._class.options
+            if numbers.fullmatch(text := str(values[o.name])) and text.count(",") + 1 == devices
+        ]
+        return "; ".join(found)
 
     def _good_together(self, versions: Mapping[str, str]) -> str:
         """What the chip's matrix records as good of such parts; empty where it has none."""
@@ -271,8 +289,7 @@ def _matrix(build: Build) -> Iterator[Finding]:
     for row in rows:
         good = row.verdict is Verdict.GOOD
         step = "" if good else f"install versions that go together{good_rows(matrix, row.versions)}"
-        verb = {Verdict.GOOD: "go together", Verdict.BAD: "do not go together"}.get(row.verdict)
-        text = f"{_named(row.versions)}{f': {verb}' if verb else ''}; recorded in {row.source}"
+        text = f"{_named(row.versions)}: {_SAYS[row.verdict]} {row.source}"
         yield Finding("version matrix", row.verdict, text, step)
     if not rows:
         text = "not seen: no row of the chip's matrix is about these versions"

@@ -60,8 +60,8 @@ def _seconds(copy: Any, chip: Any) -> list[float]:
     return spent
 
 
-def rank_findings(devices: Sequence[Device]) -> list[Finding]:
-    """Which card each rank has; red where two ranks have one."""
+def rank_findings(devices: Sequence[Device], given: str = "") -> list[Finding]:
+    """Which card each rank has; red where two ranks have one. given: what chose the cards."""
     found, owner = [], dict[str, int]()
     for rank, device in enumerate(devices):
         size = f", {device.memory / 2**20:,.0f} MiB" if device.memory else ""
@@ -72,7 +72,8 @@ def rank_findings(devices: Sequence[Device]) -> list[Finding]:
             found.append(Finding(f"rank {rank}", Verdict.GOOD, text))
         else:
             text += f": the same card as rank {first} has"
-            step = "let each rank see a card of its own (the chip's option for visible devices)"
+            chosen = given or "the chip's option for visible devices"
+            step = f"let each rank see a card of its own ({chosen})"
             found.append(Finding(f"rank {rank}", Verdict.BAD, text, step))
     return found
 

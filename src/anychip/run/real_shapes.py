@@ -45,6 +45,11 @@ class Asked:
     spec: CallSpec
     weights: Mapping[str, str]
 
+    @property
+    def sizes(self) -> str:
+        """Its inputs, for people."""
+        return ", ".join(f"{n} {_shape(s)}" for n, s in self.spec.inputs.items() if s)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -63,9 +68,8 @@ class Answer:
     @property
     def text(self) -> str:
         """For a finding."""
-        sizes = ", ".join(f"{n} {_shape(s)}" for n, s in self.asked.spec.inputs.items() if s)
         tail = f"; it looks as if {self.why}" if self.why else ""
-        return f"{self.asked.implementation.id}: {self.verdict.text} ({sizes}){tail}"
+        return f"{self.asked.implementation.id}: {self.verdict.text} ({self.asked.sizes}){tail}"
 
 
 def _shape(spec: Spec) -> str:
@@ -77,9 +81,7 @@ def with_guesses(config: ServeConfig, opened: Opened, ids: Iterable[str]) -> Ope
     decider = replace(opened.decider, proved=opened.decider.proved | frozenset(ids))
     composed = attention_is_composed(opened.plan, decider)
     limits, chunk = step_limits(config, opened.plan, opened.chip, composed=composed)
-    return replace(
-        opened, decider=decider, limits=limits, chunk=chunk, composed_attention=composed
-    )
+    return replace(opened, decider=decider, limits=limits, chunk=chunk, composed_attention=composed)
 
 
 Watch = Callable[[str], AbstractContextManager[object]]

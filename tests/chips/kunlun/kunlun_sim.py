@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from sim_trees import HOME, NATIVE, SimTree
 
-from anychip.chips.kunlun.memory import KunlunMemory, KunlunQueue, Stream, Xre
+from anychip.chips.kunlun.memory import CHIP, PAGE, Xre, XreDriver
 from anychip.chips.kunlun.telemetry import XpuML
 from anychip.contract.dtype import DType
 from anychip.contract.registration import read_options
 from anychip.contract.tensor import Tensor
+from anychip.sdkbase.blocks import Blocks, Granularity, Measured
+from anychip.sdkbase.memory import PeerMemory
+from anychip.sdkbase.stream import Stream, StreamQueue
 
-PAGE = 128 << 10
 MIB = 1 << 20
 
 
@@ -39,14 +41,17 @@ class Parts:
         libraries = sdk.root / "runtime" / "lib"
         self.xpuml = XpuML(libraries / "libxpuml.so")
         self.xre = Xre(libraries / "libxpurt.so")
-        self.card, self.stream = card, Stream(self.xre, card)
-        measure = lambda: self.xpuml.memory(card)  # noqa: E731
-        self.memory = KunlunMemory(self.stream, card, measure, block_limit)
-        self.queue = KunlunQueue(self.stream)
+        self.card, driver = card, XreDriver(self.xre, card)
+        self.stream = Stream(CHIP, driver)
+        measure = lambda: Measured(*self.xpuml.memory(card)[:2], "XPUML")  # noqa: E731
+        grain = Granularity(PAGE, block_limit=block_limit)
+        self.blocks = Blocks(self.stream, card, measure, grain)
+        self.memory = PeerMemory(self.stream, self.blocks, driver)
+        self.queue = StreamQueue(self.stream)
         self._kernels = ctypes.CDLL(str(kernels))
 
     def close(self) -> None:
-        self.memory.close()
+        self.blocks.close()
         self.stream.close()
         self.xpuml.close()
 
@@ -54,7 +59,7 @@ class Parts:
         self.stream.use()
         handle = ctypes.c_void_p(self.stream.handle)
         assert self._kernels.probe_sleep(handle, milliseconds) == 0
-        self.queue.launched("sleep")
+        self.stream.launched("sleep")
 
     def set_bytes(self, tensor: Tensor, value: int, milliseconds: int = 0) -> None:
         """A kernel that writes after a while."""
@@ -62,7 +67,7 @@ class Parts:
             self.sleep(milliseconds)
         self.stream.use()
         assert self.launch_fill(tensor, value) == 0
-        self.queue.launched("set_bytes")
+        self.stream.launched("set_bytes")
 
     def launch_fill(self, tensor: Tensor, value: int) -> int:
         """The runtime's status of such a launch."""
@@ -121,7 +126,7 @@ def told(act):
 def start(
     sdk: SimTree, kernels: Path, body: str, *, faults: str = "", limit: int = 0
 ) -> subprocess.Popen[str]:
-    """A child that runs `body` under faults; the caller ends it. limit: see `KunlunMemory`."""
+    """A child that runs `body` under faults; the caller ends it. limit: see `Granularity`."""
     known = {"TEST_PATH": json.dumps(sys.path), "TEST_TREE": str(sdk.root)}
     known |= {"TEST_KERNELS": str(kernels), "TEST_LIMIT": str(limit), "XPUSIM_FAULTS": faults}
     return subprocess.Popen(

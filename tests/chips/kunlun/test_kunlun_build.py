@@ -369,4 +369,4 @@ def test_a_shim_that_does_not_load_is_told_when_it_is_built(monkeypatch, tmp_pat
     ],
 )
 def test_a_symbol_leads_to_its_library(symbol, library):
-    assert build._exporter(symbol) == library
+    assert build.terms().exporter(symbol) == library

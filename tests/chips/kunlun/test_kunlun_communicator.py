@@ -12,12 +12,13 @@ from anychip.contract.errors import ChipError, ErrorKind
 
 RANK = """
 from anychip.chips.kunlun import communicator
-from anychip.chips.kunlun.communicator import Bkcl, KunlunCommunicator
+from anychip.chips.kunlun.communicator import Bkcl
+from anychip.sdkbase import communicator as base
 from anychip.hostops import NUMPY_DTYPES
 parts.close()
 parts = kunlun_sim.Parts(sdk, kernels, card=RANK)
 bkcl = Bkcl(sdk.root / "sdk" / "lib" / "libbkcl.so")
-ranks = KunlunCommunicator(bkcl, parts.memory, parts.stream)
+ranks = base.RankCommunicator(bkcl, parts.memory, parts.blocks.address, parts.stream)
 
 def values(rank, count, dtype):
     numbers = np.random.default_rng(7 + rank).integers(-9, 10, count)
@@ -157,7 +158,7 @@ def test_a_dead_rank_is_an_error_at_the_next_wait_and_at_every_later_call(start)
 
 
 def test_ranks_that_never_come_are_named(start):
-    body = "communicator.MEETING = 0.7\nprint(told(lambda: ranks.join(0, 3, ADDRESS)))"
+    body = "base.MEETING = 0.7\nprint(told(lambda: ranks.join(0, 3, ADDRESS)))"
     told = kunlun_sim.ended(start(0, 3, body))
     assert "timeout: rank 0 of 3 at tcp://127.0.0.1:" in told
     assert "not all ranks came within 0.7 s: no sign of rank 1, 2 of 3" in told

@@ -10,7 +10,6 @@ from kunlun_sim import MIB, PAGE, Parts
 from sim_trees import SimTree
 
 from anychip.chips.kunlun import memory
-from anychip.chips.kunlun.memory import address_of
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.memory import Traffic
@@ -42,7 +41,7 @@ def test_a_host_access_to_the_card_would_fault(parts):
     tensor = parts.upload(noise(64))
     with open("/proc/self/maps") as maps:
         spans = [line.split() for line in maps]
-    address = address_of(tensor)
+    address = parts.blocks.address(tensor)
     inside = [
         rights
         for span, rights, *_ in spans
@@ -91,7 +90,7 @@ def test_freed_and_foreign_buffers_are_refused(parts, sdk, kernels):
         with refused("was freed or is another chip's"):
             parts.memory.copy_out(tensor, host.data)
     with refused("was freed"):
-        address_of(gone)
+        parts.blocks.address(gone)
     stranger.close()
 
 
@@ -99,7 +98,7 @@ def test_views_end_inside_their_buffer(parts):
     tensor = parts.upload(noise(16))
     with pytest.raises(ValueError, match="past its buffer"):
         tensor.view((8,), offset=9)
-    assert address_of(tensor.view((7,), offset=9)) == address_of(tensor) + 9
+    assert parts.blocks.address(tensor.view((7,), offset=9)) == parts.blocks.address(tensor) + 9
 
 
 def test_empty_buffers_need_no_case_of_their_own(parts):
@@ -169,9 +168,9 @@ def test_statistics_count_pages_beside_what_was_asked_for(parts):
 
 def test_a_freed_block_is_reused(parts):
     first = parts.bytes(1000)
-    address = address_of(first)
+    address = parts.blocks.address(first)
     parts.memory.free(first.buffer)
-    assert address_of(parts.bytes(1001)) == address
+    assert parts.blocks.address(parts.bytes(1001)) == address
 
 
 def test_traffic_counts_what_crossed_and_how_long(parts):
@@ -237,7 +236,7 @@ def test_close_gives_every_byte_back_and_refuses_what_comes_later(sdk, kernels):
     tensor, _ = parts.upload(noise(100)), parts.bytes(5 * MIB)
     parts.memory.free(parts.bytes(77).buffer)
     assert used_by_all(sdk) >= 5 * MIB
-    parts.memory.close()
+    parts.blocks.close()
     assert used_by_all(sdk) == 0
     with refused("closed"):
         parts.memory.allocate(1)
@@ -285,8 +284,7 @@ def test_the_declared_calls_are_those_of_the_table():
     table = Path(memory.__file__).parent / "kernels" / "abi_runtime.tsv"
     rows = [line.split("\t") for line in table.read_text().splitlines()]
     known = {row[1]: row[3] for row in rows if row[0] == "function"}
-    for call in memory.CALLS.split():
-        name, _, types = call.partition(":")
+    for name, types in memory.XRE.functions.items():
         declared = known[name].split("(", 1)[1].rsplit(")", 1)[0].split(",")
         words = [parameter.split("=")[0].replace("const ", "").split() for parameter in declared]
         found = "".join(

@@ -12,7 +12,7 @@ import kunlun_sim
 import numpy as np
 import pytest
 
-from anychip.chips.kunlun.operators import operator_table, table_rows
+from anychip.chips.kunlun.operators import TABLE, operator_table
 from anychip.chips.kunlun.registration import KunlunChip
 from anychip.conform.operator_calls import finish, judged, run_case, spec_of
 from anychip.conform.operator_cases import F32, asked, mixed_types, types_of
@@ -24,8 +24,9 @@ from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases import Case
 from anychip.ops.cases.grid import outliers, sized
 from anychip.ops.placed import place
+from anychip.sdkbase.table import rows
 
-ROWS = list(table_rows())
+ROWS = rows(TABLE)
 NAMES = [row["name"] for row in ROWS]
 LEFT_TO_RECIPES = {"sample", "attention_block", "mlp_block"}
 
@@ -88,25 +89,21 @@ class Shimless:
     """A shim that was built without some rows."""
 
     def __init__(self, without=()):
-        self._without, self.opened = without, None
+        self._without = without
 
     def has(self, name):
         return name not in self._without
 
-    def open(self, stream):
-        self.opened = stream
-
 
 def test_a_row_that_the_shim_lacks_is_left_out_and_its_operator_served_by_the_next(chip):
     lacking = Shimless({"paged_attention", "rotary_embedding"})
-    table = operator_table(lacking, chip.memory, chip.queue, simulated=True)
-    assert lacking.opened == chip.queue.stream.handle
+    table = operator_table(lacking, chip.queue._stream, simulated=True)
     assert [i.id for i in table.of("paged_attention")] == ["kunlun.paged_attention_composed"]
     assert table.of("rotary_embedding") == ()
 
 
 def test_guesses_wait_for_their_proof_on_a_real_sdk_alone(chip):
-    real = operator_table(Shimless(), chip.memory, chip.queue)
+    real = operator_table(Shimless(), chip.queue._stream)
     unproved = {i.id for i in real.implementations if i.unproved}
     assert unproved == {f"kunlun.{r['name']}" for r in ROWS if r["evidence"] == "guess"}
     assert unproved and all(i.assumed for i in real.implementations if i.unproved)

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from kunlun_sim import MIB, Parts
 
-from anychip.chips.kunlun.memory import address_of
-
 SLOW = 30
 """Milliseconds that a kernel lags behind in these tests."""
 
@@ -25,7 +23,7 @@ def test_a_copy_that_waits_for_nothing_would_be_wrong(parts):
     """The danger is real here: the runtime's own copy reads what was there before the kernel."""
     tensor, host = parts.upload(np.zeros(64, np.uint8)), np.zeros(64, np.uint8)
     parts.set_bytes(tensor, 7, SLOW)
-    parts.xre.call("xpu_memcpy", host.ctypes.data, address_of(tensor), 64, 0)
+    parts.xre.call("xpu_memcpy", host.ctypes.data, parts.blocks.address(tensor), 64, 0)
     assert (host == 0).all()
     assert (parts.download(tensor) == 7).all()
 
@@ -92,7 +90,7 @@ def test_a_wait_ends_with_all_that_was_launched(parts):
     for timeout in (None, 20.0):
         parts.set_bytes(tensor, 7, SLOW)
         parts.queue.synchronize(timeout)
-        parts.xre.call("xpu_memcpy", host.ctypes.data, address_of(tensor), 64, 0)
+        parts.xre.call("xpu_memcpy", host.ctypes.data, parts.blocks.address(tensor), 64, 0)
         assert (host == 7).all()
         parts.memory.fill(tensor, 0)
     parts.queue.synchronize(0.5)
@@ -103,12 +101,12 @@ kept = parts.bytes(64)
 big = parts.bytes(3 << 20)
 parts.set_bytes(kept, 1)
 parts.set_bytes(kept, 2)
-parts.queue.launched("third")
+parts.stream.launched("third")
 print(told(lambda: parts.{wait}))
 print(told(lambda: parts.queue.synchronize(None)))
 print(told(lambda: parts.upload(np.zeros(3, np.uint8))))
 print(told(lambda: parts.memory.free(big.buffer)))
-parts.memory.close()
+parts.blocks.close()
 parts.stream.close()
 print(kept.buffer.freed)
 """
@@ -129,7 +127,7 @@ def test_a_kernel_exception_is_told_at_the_next_wait_and_at_all_later_ones(sdk, 
 def test_names_are_forgotten_once_a_wait_went_well(sdk, kernels):
     body = """
 kept = parts.bytes(64)
-parts.queue.launched("first")
+parts.stream.launched("first")
 parts.queue.synchronize(None)
 parts.set_bytes(kept, 2)
 print(told(lambda: parts.download(kept)))
@@ -148,7 +146,7 @@ except ChipError as error:
     print(error.fact.kind.value, error.fatal, error)
 print(told(lambda: parts.queue.synchronize(5.0)))
 print(told(lambda: parts.queue.synchronize(None)))
-parts.memory.close()
+parts.blocks.close()
 parts.stream.close()
 """
     out = kunlun_sim.ended(kunlun_sim.start(sdk, kernels, body, faults="hang@1"))
@@ -167,7 +165,7 @@ try:
     parts.download(kept)
 except ChipError as error:
     print(error.fact.kind.value, error.fatal, error)
-parts.memory.close()
+parts.blocks.close()
 parts.stream.close()
 print(kept.buffer.freed)
 """

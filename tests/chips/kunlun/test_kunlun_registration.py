@@ -19,7 +19,6 @@ import pytest
 from kunlun_sim import PAGE
 from sim_trees import SimTree
 
-from anychip.chips.kunlun import registration
 from anychip.chips.kunlun.build import KunlunBuild
 from anychip.chips.kunlun.registration import KunlunChip
 from anychip.contract.build import Verdict
@@ -28,6 +27,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ContractError, ErrorKind
 from anychip.contract.registration import read_options
 from anychip.contract.tensor import Tensor
+from anychip.sdkbase import machine
 
 DRIVER_AT, DEVICES_AT = 32, 64
 """Where board.h has the driver's version (four numbers) and the count of cards."""
@@ -98,7 +98,7 @@ def test_no_library(options, tmp_path):
     for word in ("no libxpurt.so and libxpuml.so", str(tmp_path), "KUNLUN_RUNTIME_LIB", "0x1d22"):
         assert word in probe.reason
     with pytest.raises(ChipError, match=r"no libxpurt\.so"):
-        registration._load(registration.find_sdk(options | {"sdk_root": "", "runtime_lib": "/x"}))
+        KunlunChip.open(0, options | {"sdk_root": str(tmp_path), "runtime_lib": "/x"})
 
 
 def test_libraries_without_a_driver(options, monkeypatch, tmp_path):
@@ -133,7 +133,7 @@ def test_another_vendors_tool_is_not_believed(options, monkeypatch, tmp_path):
     bus = tmp_path / "bus" / "0000:01:00.0"
     bus.mkdir(parents=True)
     (bus / "vendor").write_text("0x8086\n")
-    monkeypatch.setattr(registration, "PCI", bus.parent)
+    monkeypatch.setattr(machine, "PCI", bus.parent)
     nothing = options | {"sdk_root": str(tmp_path), "runtime_lib": str(tmp_path)}
     reason = KunlunChip.probe(nothing).reason
     assert "the PCI bus has 0 devices of vendor 0x1d22" in reason

@@ -13,11 +13,11 @@ import pytest
 from kunlun_sim import MIB
 from sim_trees import TABLES
 
-from anychip.chips.kunlun.memory import vendor_error
+from anychip.chips.kunlun.memory import ERRORS
 from anychip.chips.kunlun.telemetry import LAYOUTS, KunlunTelemetry, XpuML
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.memory import MemoryInfo
-from anychip.contract.table import rows
+from anychip.sdkbase.table import rows
 
 ABI = rows(TABLES / "abi_telemetry.tsv")
 CODES = {
@@ -171,7 +171,7 @@ for name in ("runtime/lib/libxpuml.so", "runtime/lib/libxpurt.so", "nothing.so")
     told = sdk.run(code, XPUSIM_STATE=str(tmp_path)).splitlines()
     assert "device lost: xpumlInit: XPUML 9 (DRIVER_NOT_LOADED)" in told[0]
     assert "version mismatch" in told[1]
-    assert "undefined symbol: xpumlDeviceGetMemoryInfo" in told[1]
+    assert "undefined symbol: xpumlInit" in told[1]
     assert "version mismatch" in told[2]
     assert "nothing.so" in told[2]
 
@@ -192,7 +192,7 @@ class Told:
         return 40.0
 
     def power(self, index: int) -> float:
-        raise vendor_error("XPUML", self.status, "xpumlDeviceGetPowerUsage")
+        raise ERRORS.error("XPUML", self.status, "xpumlDeviceGetPowerUsage")
 
 
 def info() -> MemoryInfo:
@@ -203,7 +203,7 @@ def info() -> MemoryInfo:
 def test_what_the_device_does_not_support_is_left_out(status):
     reading = KunlunTelemetry(Told(status), 0, info).read()
     assert (reading.utilization, reading.temperature, reading.power) == (0.5, 40.0, None)
-    assert reading.memory == MemoryInfo(100, 30, 70, 60, "XPUML")
+    assert reading.memory == info()
 
 
 def test_every_other_status_is_an_error():

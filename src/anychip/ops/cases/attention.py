@@ -122,6 +122,7 @@ def _attributes(op: str, source: Draw) -> list[Case]:
     flipped = CacheArrays(inputs["cache"].k, -inputs["cache"].v)
     negated = Control("values negated", {"cache": flipped})
     hidden = _unwritten(inputs)
+    decode = attention_inputs(source, Ragged((1, 1), (30, 21), 4, 1), heads)
     return [
         Case(op, "scale", inputs, base, changed("scale", 0.5)),
         Case(op, "not causal", inputs, {**base, "causal": False}, changed("causal", True)),
@@ -131,6 +132,12 @@ def _attributes(op: str, source: Draw) -> list[Case]:
         Case(op, "a row sees nothing", blind, base, negated),
         Case(op, "unwritten slots are NaN", hidden, base, changed("scale", 0.5)),
         Case(op, "rows apart", {**inputs, "q": apart(inputs["q"], 64)}, base, scaled(inputs, "q")),
+        # One token a row: a kernel of its own on most chips, with options of its own.
+        Case(op, "decode, scale", decode, base, changed("scale", 0.5)),
+        Case(op, "decode, window 8", decode, {**base, "window": 8}, changed("window", 0)),
+        Case(
+            op, "decode, softcap", decode, {"scale": 1.0, "softcap": 2.0}, changed("softcap", 0.0)
+        ),
     ]
 
 

@@ -30,6 +30,9 @@ _PAST = (0, 1, *(n + d for n in (16, 32, 64, 128, 256, 512, 1024) for d in (-2, 
 _TOKENS = tuple(n for n in ROWS if n not in (511, 513, 1023))
 """Scores grow with the square: fewer of the large ones."""
 
+_MANY_ROWS = (1023, 1024, 1025)
+"""Where the decode kernel of a vendor ends."""
+
 _BATCH = (
     Dimension("T", 1, _TOKENS),
     Dimension("past", 20, _PAST),
@@ -37,14 +40,14 @@ _BATCH = (
     Dimension("decoding", 0, (0, 1, 3, 33)),
     Dimension("S", 16, _PAGE_SIZES),
 )
-"""B sequences that bring T tokens each, over `past` tokens, one more in each than in the one
-before it; `decoding` more that bring one token each; page size S."""
+"""B sequences that bring T tokens each, over `past` tokens, one more in each than in the one before
+it, up to 63 more; `decoding` more that bring one token each; page size S."""
 
 
 def _ragged(sizes: Sizes) -> Ragged:
     tokens = [sizes["T"]] * sizes["B"] + [1] * sizes["decoding"]
     require(len(tokens) > 0, "B + decoding = 0: a batch has at least one sequence")
-    lengths = (sizes["past"] + row + count for row, count in enumerate(tokens))
+    lengths = (sizes["past"] + row % 64 + count for row, count in enumerate(tokens))
     return Ragged(tuple(tokens), tuple(lengths), sizes["S"], spare=1)
 
 
@@ -161,6 +164,7 @@ ATTENTION: dict[str, Family] = {
             {"T": 1025, "past": 0, "B": 1, "G": 1, "S": 128},
             {"past": 1099, "S": 128, "G": 3, "group": 3, "D": 64},
             {"past": 0, "B": 1, "G": 1, "group": 1, "D": 1, "S": 1},
+            *({"past": 0, "B": rows, "D": 64} for rows in _MANY_ROWS),
         ),
     ),
     "attention_block": Family(

@@ -161,7 +161,12 @@ NETWORK: dict[str, Family] = {
         (T, _K, Dimension("V", 130, VOCABULARY)),
         _lm_head,
         grown("x"),
-        crossed=({"T": 1025, "V": 257}, {"T": 1, "K": 576, "V": 32000}, {"T": 1, "K": 1, "V": 1}),
+        crossed=(
+            {"T": 1025, "V": 257},
+            {"T": 1, "K": 576, "V": 32000},
+            {"T": 1, "K": 1, "V": 1},
+            {"T": 1, "K": 32, "V": 248_320},  # where a vendor's product of one row was wrong
+        ),
     ),
     "silu_and_mul": _ACTIVATION,
     "gelu_tanh_and_mul": _ACTIVATION,

@@ -1,9 +1,10 @@
-// What crosses from Python: one struct a call, fields of 8 bytes each, in this order. operators.py
-// declares the same fields; the sizes are compared when the shim is loaded.
+// What crosses from Python to a chip's shim: one struct a call, fields of 8 bytes each, in this
+// order. calls.py declares the same fields; the sizes are compared when the shim is loaded.
 //
-// An operator `name` is exported as `int anychip_kunlun_name(Call*)`. With a context its vendor
-// calls are queued, and it returns 0 or a status. Without one nothing runs: `workspace_bytes`
-// becomes what such a call needs.
+// An operator `name` is exported as `int PREFIX_name(Call*)`. With a context its vendor calls are
+// queued, and it returns 0 or a status. Without one nothing runs: `workspace_bytes` becomes what
+// such a call needs. A shim also exports `int64_t PREFIX_struct_size()`, `void* PREFIX_open(void*
+// queue)`, which gives the context or null, and `void PREFIX_close(void* context)`.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,7 @@ constexpr int MAX_ATTRIBUTES = 8;
 
 enum DType : int64_t { FLOAT32 = 0, FLOAT16, BFLOAT16, INT32, INT8, UINT8, BOOL };
 
-// Statuses of the shim itself. The others are XDNN's (Error_t); from 700 on the runtime's, which are
-// negative as well.
+// Statuses of the shim itself. All others are the vendor's, whose own must lie elsewhere.
 enum Status : int { OK = 0, NO_WORKSPACE = -9001, BAD_TYPE = -9002, RAISED = -9003 };
 
 // Inputs, then outputs, in the signature's order; a cache is two operands, keys and values. An

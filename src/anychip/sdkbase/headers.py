@@ -21,7 +21,7 @@ def included(file: Path) -> tuple[str, ...]:
 
 
 def wanted(sources: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
-    """Headers in a folder, as xpu/runtime.h, that do not lie beside the sources -> who includes
+    """Headers in a folder, as sdk/runtime.h, that do not lie beside the sources -> who includes
     each: a source, or a header beside it that sources include."""
     found: dict[str, tuple[Path, ...]] = {}
     waiting, seen = list(sources), set(sources)
