@@ -1,0 +1,1 @@
+"""The parts of `bench/peers.py`: workloads, servers, the client, figures, tables."""

@@ -1,0 +1,110 @@
+"""What the machine can do now: how fast memory is read, how fast matrices are multiplied.
+
+    python bench/race/machine.py BYTES [BYTES ...]
+
+Prints one line of JSON. A rate is the best of several passes, since others use the machine as well.
+read_gb_s: an array of that many bytes, one part a core, each reduced by numpy (maximum or sum,
+whichever is fastest): what the processor's caches keep from one pass to the next counts, as it does
+for the weights of a model. product_gflops: square products, in bfloat16 by torch where it is
+installed, and in float32 by numpy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+SIDE = 2048
+PASSES, LEAST_SECONDS = 5, 0.4
+REDUCTIONS: dict[str, tuple[type, Callable[..., object]]] = {
+    "maximum of int32": (np.int32, np.maximum.reduce),
+    "maximum of uint8": (np.uint8, np.maximum.reduce),
+    "maximum of int64": (np.int64, np.maximum.reduce),
+    "sum of int64": (np.int64, np.add.reduce),
+}
+
+
+def best_seconds(call: Callable[[], object]) -> float:
+    """The fastest of several calls, behind one that is not counted."""
+    call()
+    best, begun, passes = float("inf"), time.perf_counter(), 0
+    while passes < PASSES or time.perf_counter() - begun < LEAST_SECONDS:
+        started = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - started)
+        passes += 1
+    return best
+
+
+def read_rate(nbytes: int, threads: int) -> tuple[float, str]:
+    """GB/s from an array of that many bytes, and the reduction that was fastest."""
+    whole = np.ones(nbytes // 64 * 64, np.uint8)
+    rates = {}
+    with ThreadPoolExecutor(threads) as pool:
+        for name, (kind, reduce) in REDUCTIONS.items():
+            parts: list[Array] = np.array_split(whole.view(kind), threads)
+            rates[name] = whole.nbytes / best_seconds(partial(_each, pool, reduce, parts)) / 1e9
+    fastest = max(rates, key=lambda name: rates[name])
+    return rates[fastest], fastest
+
+
+def _each(pool: ThreadPoolExecutor, reduce: Callable[..., object], parts: list[Array]) -> None:
+    list(pool.map(reduce, parts))
+
+
+def product_rates() -> dict[str, float]:
+    """GFLOP/s by dtype; bfloat16 is missing where torch is not installed."""
+    square = np.ones((SIDE, SIDE), np.float32)
+    work = 2 * SIDE**3 / 1e9
+    found = {"float32": work / best_seconds(lambda: square @ square)}
+    try:
+        import torch
+    except ModuleNotFoundError:
+        print("torch is not installed: no rate of bfloat16 products", file=sys.stderr)
+        return found
+    plain = torch.ones(SIDE, SIDE, dtype=torch.bfloat16)
+    return found | {"bfloat16": work / best_seconds(lambda: plain @ plain)}
+
+
+def described() -> dict[str, object]:
+    """Processor, cores, memory and system of this machine."""
+    told = Path("/proc/cpuinfo").read_text()
+    name = re.search(r"^model name\s*:\s*(.*)$", told, re.M)
+    flags = re.search(r"^flags\s*:\s*(.*)$", told, re.M)
+    known = {"amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512f", "avx2"}
+    memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.M)
+    return {
+        "processor": name[1] if name else platform.machine(),
+        "features": sorted(known & set(flags[1].split())) if flags else [],
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(int(memory[1]) / 2**20, 1) if memory else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    facts, threads = described(), len(os.sched_getaffinity(0))
+    reads = {int(size): read_rate(int(size), threads) for size in sys.argv[1:]}
+    facts["read_gb_s"] = {size: rate for size, (rate, _) in reads.items()}
+    facts["read_by"] = {size: how for size, (_, how) in reads.items()}
+    facts["product_gflops"] = product_rates()
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()
