@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -146,3 +147,22 @@ def test_the_command_prints_the_path_of_a_cached_model(tmp_path):
     command = [sys.executable, "-m", "anychip", "demo", "--cache-dir", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, f"{file}\n")
+
+
+def test_folder_that_vanishes_while_progress_is_looked_up_costs_nothing(tmp_path) -> None:
+    """As pip's own temporary folders do; a walk that raises would end the download."""
+    (tmp_path / "kept").write_bytes(b"12345")
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            (tmp_path / "a" / "b").mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(tmp_path / "a", ignore_errors=True)
+
+    worker = threading.Thread(target=churn)
+    worker.start()
+    try:
+        assert all(demo._largest_file(tmp_path) == 5 for _ in range(3000))
+    finally:
+        stop.set()
+        worker.join()

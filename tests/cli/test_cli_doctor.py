@@ -10,6 +10,7 @@ import pytest
 import crooked_chip
 import tiny_models
 from anychip.__main__ import main
+from anychip.chips.fake.build import FakeBuild
 from anychip.chips.fake.memory import FakeMemory
 from anychip.cli import doctor as cli_doctor
 from anychip.contract.build import Compatibility, Finding, Verdict
@@ -59,7 +60,7 @@ def test_table_shows_colours_and_next_steps(capsys) -> None:
     (memory,) = [line for line in lines if "memory" in line]
     assert "│ yellow " in memory
     assert "not looked at" in memory
-    assert lines[-1].startswith("red: 1, yellow: 9; ")
+    assert lines[-1].startswith("red: 1, yellow: 10; ")
 
 
 def test_lines_are_as_wide_as_columns_says_and_a_step_is_never_cut(capsys, monkeypatch) -> None:
@@ -113,7 +114,24 @@ def test_reason_of_an_empty_probe_is_told(capsys, monkeypatch) -> None:
     code, found = examined(capsys, "--backend", "crooked")
     assert code == 1
     assert found["probe"]["text"] == "no device: the driver is not loaded"
-    assert found["probe"]["step"] == "mend that first"
+    assert found["probe"]["step"] == (
+        "mend what the reason names, then: anychip doctor --backend crooked"
+    )
+
+
+def test_an_empty_probe_that_names_no_driver_has_the_drivers_step(capsys, monkeypatch) -> None:
+    empty = classmethod(lambda cls: Probe((), "no driver: init gave 9"))
+    monkeypatch.setattr(crooked_chip.CrookedChip, "probe", empty)
+    _, found = examined(capsys, "--backend", "crooked")
+    assert found["probe"]["step"].startswith("install the vendor's kernel driver, or load it")
+
+
+def test_an_unknown_option_is_told_as_such(capsys) -> None:
+    code, found = examined(capsys, "--backend", "fake", "--chip-option", "memry=1G")
+    assert code == 1
+    assert found["options"]["text"].startswith("chip 'fake' has no option 'memry'; it has: ")
+    assert found["options"]["step"].startswith("correct the option; see `anychip chips -v`")
+    assert found["probe"]["text"] == "not looked at: 'options' is not sound"
 
 
 def test_what_is_to_be_installed_is_the_next_step(capsys, monkeypatch) -> None:
@@ -202,8 +220,6 @@ def test_memory_info_is_judged(numbers, verdict) -> None:
     ("versions", "verdict"), [({"sdk": "1"}, "bad"), ({"sdk": "2"}, "good"), ({}, "unknown")]
 )
 def test_version_matrix_is_consulted(versions, verdict, capsys, monkeypatch) -> None:
-    from anychip.chips.fake.build import FakeBuild
-
     class Listed(FakeBuild):
         def versions(self):
             return versions
@@ -222,6 +238,39 @@ def test_version_matrix_is_consulted(versions, verdict, capsys, monkeypatch) -> 
     code, found = examined(capsys, "--backend", "crooked")
     assert found["version matrix"]["verdict"] == verdict
     assert code == (verdict == "bad")
+
+
+GOOD, BAD, DOUBT = Verdict.GOOD, Verdict.BAD, Verdict.UNKNOWN
+
+
+def row(verdict: Verdict, **versions: str) -> Compatibility:
+    return Compatibility(versions, verdict, "the notes")
+
+
+def test_no_step_leads_to_versions_that_another_row_doubts() -> None:
+    matrix = (
+        *(row(GOOD, driver="5.1", tool="2"), row(GOOD, driver="5.9"), row(DOUBT, driver="5.[0-4]")),
+        row(GOOD, driver="6.1", tool="7"),
+    )
+    assert doctor.good_rows(matrix, ["driver", "tool"]) == (
+        ", recorded as good: driver 6.1, tool 7; or driver 5.9"
+    )
+
+
+def test_lines_of_the_matrix_have_one_step_the_worst_ones() -> None:
+    class Listed(FakeBuild):
+        def versions(self):
+            return {"driver": "4", "sdk": "5", "call": "4.1", "tool": "1"}
+
+        def matrix(self):
+            bad = row(BAD, driver="4", sdk="5")
+            good = row(GOOD, driver="5", sdk="5"), row(GOOD, call="3", tool="9")
+            return (row(DOUBT, call="4.1"), row(GOOD, tool="1"), bad, *good)
+
+    doubted, fine, bad = doctor._matrix(Listed())
+    assert [f.verdict for f in (doubted, fine, bad)] == [DOUBT, GOOD, BAD] and not fine.step
+    together = "install versions that go together, recorded as good: driver 5, sdk 5"
+    assert doubted.step == bad.step == together
 
 
 def test_model_is_planned(capsys, folder) -> None:

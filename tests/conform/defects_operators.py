@@ -200,11 +200,18 @@ def without_min_p(chip: FakeChip, impl: Implementation) -> Implementation:
     return replace(impl, prepare=prepare)
 
 
+def rows_of(call: Call) -> int:
+    """Sequences of a batch."""
+    table = call.inputs["page_table"]
+    assert isinstance(table, IndexPair)
+    return table.device.shape[0]
+
+
 def future_of_a_chunk(chip: FakeChip, impl: Implementation) -> Implementation:
     """Decode is right; the second chunk of a prompt sees its own future."""
 
     def prepare(call: Call) -> Launch:
-        tokens, rows = call.inputs["q"].shape[0], call.inputs["page_table"].shape[0]
+        tokens, rows = call.inputs["q"].shape[0], rows_of(call)
         late = tokens > rows and call.attrs["causal"]
         attrs = {**call.attrs, "causal": False} if late else call.attrs
         return impl.prepare(replace(call, spec=replace(call.spec, attrs=attrs)))

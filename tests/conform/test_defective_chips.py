@@ -8,14 +8,16 @@ import pytest
 from anychip.conform.index import CHECKS
 from anychip.conform.kit import LEVELS
 from anychip.conform.proof import Check, Status, prove
-from conform import defects_memory, defects_operators, defects_other
+from conform import defects_memory, defects_operators, defects_other, defects_vendor
 from conform.defective import chip_with, subject_of
 
+OPERATORS = {**defects_operators.DEFECTS, **defects_vendor.DEFECTS}
 WRONG = {
-    **{name: (chip_with(how), key) for name, (how, key) in defects_operators.DEFECTS.items()},
+    **{name: (chip_with(how), key) for name, (how, key) in OPERATORS.items()},
     **defects_memory.DEFECTS,
     **defects_other.DEFECTS,
 }
+BROKEN = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 CAUGHT_BY = {name: key for name, (_, key) in WRONG.items()}
 
 
@@ -34,6 +36,7 @@ def test_defect_is_caught(name: str) -> None:
     finally:
         subject.close()
     assert proof.status is Status.FAIL, proof
+    assert not any(word in proof.text for word in BROKEN), "the defect itself does not run"
 
 
 def test_missing_primitive_is_missing_and_never_a_skip() -> None:
@@ -61,5 +64,5 @@ def test_the_same_checks_do_not_accuse_a_sound_chip(name: str, key: str) -> None
 
 def test_there_are_many_defects_of_every_level() -> None:
     levels = {CHECKS[key.split()[0]][0] for key in CAUGHT_BY.values()}
-    assert len(WRONG) >= 45
+    assert len(WRONG) >= 55
     assert levels == set(LEVELS)

@@ -34,6 +34,7 @@ CHECK_TIMEOUT_S = 600.0
 CHECKED_CACHE = 4096
 """Tokens of the KV cache for those steps, unless the user says otherwise."""
 
+MODEL_STEP = "name one that is there with --model-path; anychip demo fetches the demo model"
 _CHECKED, _SHAPES = "checked steps", "real shapes"
 
 
@@ -69,7 +70,7 @@ class ModelLooks:
     def all(self) -> tuple[Look, ...]:
         """In order; operators are only checked where the configuration asks for it."""
         looks = (
-            Look("model", self._model, "anychip coverage --help lists the settings", gate=True),
+            Look("model", self._model, MODEL_STEP, gate=True),
             Look(_SHAPES, self._shapes, conform_step(self._config, "operators")),
             Look("operators", self._operators, "anychip coverage tells more", gate=True),
             Look("memory plan", self._memory, "change what the text names", gate=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -155,11 +156,12 @@ def _wait(
 def _largest_file(folder: Path) -> int:
     """Bytes of the biggest file below; files that vanish while we look count as nothing."""
     sizes = [0]
-    for path in folder.rglob("*"):
-        try:
-            sizes.append(path.stat().st_size)
-        except FileNotFoundError:
-            continue
+    for root, _, files in os.walk(folder):  # passes over a folder that vanishes, rglob raises
+        for name in files:
+            try:
+                sizes.append(os.stat(os.path.join(root, name)).st_size)
+            except FileNotFoundError:
+                continue
     return max(sizes)
 
 

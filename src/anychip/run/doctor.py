@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from anychip.config import ServeConfig
@@ -13,6 +14,7 @@ from anychip.contract.build import Build, Compatibility, Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.discovery import load_chip, open_chip
 from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipError
 from anychip.contract.layer import empty_slots
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.registration import (
@@ -136,6 +138,7 @@ class ChipLooks:
         build = "mend the build layer of the chip"
         return (
             Look("contract", self._contract, "see `anychip chips`", gate=True),
+            Look("options", self._known_options, f"correct the option; {options}", gate=True),
             Look("toolchain", self._toolchain, build, gate=True),
             Look("probe", self._probe, "mend what the probe names", gate=True),
             Look("device", self._device, "run it again; then look at the driver", gate=True),
@@ -173,6 +176,11 @@ class ChipLooks:
         text += f"core has {_dotted(CONTRACT)}: compatible"
         yield Finding("contract", Verdict.GOOD, text)
 
+    def _known_options(self) -> tuple[Finding, ...]:
+        """Silent where each is known and can be read."""
+        assert isinstance(self._options, dict)
+        return ()
+
     @property
     def _has_toolchain(self) -> bool:
         return "toolchain" not in empty_slots(self._class)
@@ -187,11 +195,8 @@ class ChipLooks:
     def _probe(self) -> Iterator[Finding]:
         index, probe = self._config.device_index, probe_chip(self._class, self._options)
         if not probe.devices:
-            install = _INSTALL.search(probe.reason)
-            step = install[0] if install else "mend that first"
-            if probe.versions:  # the libraries answer, and still there is no device
-                step += self._good_together(probe.versions)
-            yield Finding("probe", Verdict.BAD, f"no device: {probe.reason}", step)
+            text = f"no device: {probe.reason}"
+            yield Finding("probe", Verdict.BAD, text, self._way_out(probe))
             return
         there = ", ".join(f"{d.index}: {d.name}" for d in probe.devices)
         if index in {d.index for d in probe.devices}:
@@ -201,6 +206,20 @@ class ChipLooks:
         else:
             step = "choose one of them with --device-index"
             yield Finding("probe", Verdict.BAD, f"no device {index}; there is {there}", step)
+
+    def _way_out(self, probe: Probe) -> str:
+        """What to do where there is no device, as far as the reason tells."""
+        if install := _INSTALL.search(probe.reason):
+            return install[0]
+        for option in self._class.options:
+            if f"option {option.name}=" in probe.reason:
+                variable = f", or its variable {option.variable}" if option.variable else ""
+                return f"correct the option {option.name}{variable}"
+        if "no driver" in probe.reason:
+            return "install the vendor's kernel driver, or load it; its own tool must list the card"
+        step = f"mend what the reason names, then: anychip doctor --backend {self._class.name}"
+        # Where versions are known the libraries answer, and still there is no device.
+        return step + (self._good_together(probe.versions) if probe.versions else "")
 
     def _listed(self, devices: int) -> str:
         """The options, and their variables, that list as many numbers as there are devices."""
@@ -220,6 +239,14 @@ class ChipLooks:
         return "" if "matrix" in empty_slots(type(build)) else good_rows(build.matrix(), versions)
 
     def _device(self) -> Iterator[Finding]:
+        """Kernels are built here: what the SDK lacks for them is no fault of the device."""
+        if self._has_toolchain:
+            try:
+                self._class.toolchain(self._options).compile()
+            except ChipError as error:
+                step = _source_step(told(error)) or f"anychip build {self._config.backend}"
+                yield Finding("kernels", Verdict.BAD, told(error), step)
+                return
         index = self._config.device_index
         yield check_device(self._class, index, DEVICE_TIMEOUT_S, self._options)
 
@@ -286,9 +313,13 @@ def _matrix(build: Build) -> Iterator[Finding]:
         return
     here, matrix = build.versions(), build.matrix()
     rows = [row for row in matrix if _fits(row, here)]
+    troubled = [row for row in rows if row.verdict is not Verdict.GOOD]
+    troubled.sort(key=lambda row: row.verdict is not Verdict.BAD)
+    # One suggestion for all lines, the worst one's: two sets would contradict each other.
+    together = good_rows(matrix, troubled[0].versions) if troubled else ""
     for row in rows:
         good = row.verdict is Verdict.GOOD
-        step = "" if good else f"install versions that go together{good_rows(matrix, row.versions)}"
+        step = "" if good else f"install versions that go together{together}"
         text = f"{_named(row.versions)}: {_SAYS[row.verdict]} {row.source}"
         yield Finding("version matrix", row.verdict, text, step)
     if not rows:
@@ -302,12 +333,23 @@ def _named(versions: Mapping[str, str]) -> str:
 
 
 def good_rows(matrix: Iterable[Compatibility], names: Iterable[str]) -> str:
-    """Versions of these parts that are recorded as good, nearest rows first; may be empty."""
-    asked = frozenset(names)
-    good = [row for row in matrix if row.verdict is Verdict.GOOD and asked & set(row.versions)]
+    """Versions of these parts that are recorded as good, nearest rows first; may be empty.
+
+    A set that another row doubts is left out.
+    """
+    asked, known = frozenset(names), tuple(matrix)
+    doubts = [row for row in known if row.verdict is not Verdict.GOOD]
+    good = [row for row in known if row.verdict is Verdict.GOOD and asked & set(row.versions)]
+    good = [row for row in good if not any(_covers(doubt, row.versions) for doubt in doubts)]
     good.sort(key=lambda row: len(asked & set(row.versions)), reverse=True)
     told = "; or ".join(_named(row.versions) for row in good[:MOST_ROWS])
     return f", recorded as good: {told}" if told else ""
+
+
+def _covers(row: Compatibility, versions: Mapping[str, str]) -> bool:
+    """Whether a row, which may hold patterns (`5.*`), is about these versions too."""
+    parts = row.versions.items()
+    return all(n in versions and fnmatchcase(versions[n], pattern) for n, pattern in parts)
 
 
 def _fits(row: Compatibility, here: Mapping[str, str]) -> bool:

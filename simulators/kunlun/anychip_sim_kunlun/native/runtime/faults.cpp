@@ -29,6 +29,7 @@ constexpr Known known[] = {
     {"queue_delay_us", Form::value, "queue_delay_us=n"},
     {"sick", Form::value, "sick=device"},
     {"no_event_order", Form::bare, "no_event_order"},
+    {"weight_as", Form::value, "weight_as=float16, weight_as=bfloat16 or weight_as=max"},
 };
 
 // A misspelt fault would make a test pass that proves nothing, so the process ends.
@@ -124,6 +125,10 @@ Faults::Faults() {
         sick_device = static_cast<int>(number(*value, "sick=" + *value));
     }
     no_event_order = fault("no_event_order").has_value();
+    if (auto value = fault("weight_as")) {
+        bool known_type = *value == "float16" || *value == "bfloat16" || *value == "max";
+        if (!known_type) refuse("weight_as=" + *value);
+    }
 }
 
 Faults& faults() {

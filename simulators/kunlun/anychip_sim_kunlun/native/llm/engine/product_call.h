@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "llm/engine/product.h"
+#include "llm/engine/weight_fault.h"
 
 namespace xpusim {
 namespace llm {
@@ -80,7 +81,9 @@ int run_product(Call& call, api::Context* ctx, const Operand& x, const Operand& 
         return call.run(nullptr);
     }
     const int64_t slots = max_slots(ctx);
-    return call.run([=] { multiply(x, w, to, compute_of<TGEMM>(), slots); });
+    Operand weight = w;
+    weight.load = weight_load<TW>();
+    return call.run([=] { multiply(x, weight, to, compute_of<TGEMM>(), slots); });
 }
 
 }  // namespace llm
