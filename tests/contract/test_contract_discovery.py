@@ -196,6 +196,26 @@ def test_child_gets_and_gives_json(installed):
         run_in_child("answers:leave", 0, 60.0)
 
 
+def test_a_child_that_is_killed_leaves_its_last_words(installed):
+    (installed / "dying.py").write_text(
+        "import os, sys\n"
+        "def abort(text):\n"
+        "    print(text, file=sys.stderr, flush=True)\n"
+        "    os.abort()\n"
+    )
+    for said, told in (
+        ("first line\nno such fault", "no such fault"),
+        (
+            "first line\nno such fault. There are:\n  one\n  two",
+            "no such fault. There are: one two",
+        ),
+    ):
+        with pytest.raises(ChildFailed, match=f"^killed by SIGABRT: {told}$"):
+            run_in_child("dying:abort", said, 60.0)
+    with pytest.raises(ChildFailed, match=r"^killed by SIGABRT$"):
+        run_in_child("dying:abort", "", 60.0)
+
+
 def test_what_a_late_child_started_ends_with_it(installed):
     (installed / "starter.py").write_text(
         "import pathlib, subprocess, sys\n"

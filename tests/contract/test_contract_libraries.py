@@ -224,6 +224,21 @@ def test_another_file_of_the_name_on_the_shells_path_is_told(tree, monkeypatch):
     assert all(f.verdict is Verdict.GOOD for f in look(tree.search(base)))
 
 
+def test_a_second_file_in_the_folders_that_are_searched_is_told(tree):
+    base = tree.make("libbase.so", BASE, soname="libbase.so.2")
+    other = tree.make("libbase.so.2", BASE + "\nint other;", folder="more")
+    search = tree.search(base, folders=("lib", "more", "lib"))
+    (unsure,) = [f for f in look(search) if f.verdict is Verdict.UNKNOWN]
+    assert unsure.text == f"{base} is taken; the search also leads to another, {other}"
+    assert unsure.step.startswith(f"keep one: remove {other}, or set SOME_ROOT, which decides")
+    shutil.copyfile(base, other)  # alike until one of them is updated
+    (unsure,) = [f for f in look(search) if f.verdict is Verdict.UNKNOWN]
+    assert unsure.text.endswith(f"also leads to a copy, {other}")
+    other.unlink()
+    other.symlink_to(base)
+    assert all(f.verdict is Verdict.GOOD for f in look(search))
+
+
 def test_stems_decide_where_a_number_may_not():
     old, new = {"/a/libops.so"}, {"/a/libops.so", "/b/libops.so.2"}
     assert twins(old, new) == {}

@@ -65,6 +65,21 @@ def test_optional_sources_that_do_not_fit_are_left_out_and_told(tmp_path):
 
 
 @needs_compiler
+def test_what_to_do_about_one_that_is_left_out(tmp_path):
+    optional = {"broken": "int broken( {", "lacking": '#include "gone/parts.h"\n'}
+    order = order_of(tmp_path, "int core();", optional, way_out="name its folder")
+    compiled(order, tmp_path / "cache")
+    steps = {f.step for f in look(order, cache_dir=tmp_path / "cache") if "left out" in f.text}
+    assert steps == {
+        "for broken.cpp: name its folder; or go without broken.cpp",
+        "for gone/parts.h: name its folder; or go without lacking.cpp",
+    }
+    order = order_of(tmp_path, "int core();", optional)
+    steps = {f.step for f in look(order, cache_dir=tmp_path / "cache") if "left out" in f.text}
+    assert "mend broken.cpp; or go without broken.cpp" in steps
+
+
+@needs_compiler
 def test_a_fault_of_the_others_is_no_fault_of_an_optional_source(tmp_path):
     text = "int nowhere(int); int core() { return nowhere(1); }"
     order = order_of(tmp_path, text, {"fits": "int fits();"}, link=link_arguments([]))

@@ -21,11 +21,12 @@ from anychip.sdkbase.blocks import Blocks, Granularity, Measured
 from anychip.sdkbase.build import NATIVE
 from anychip.sdkbase.calls import Shim
 from anychip.sdkbase.errors import CodeSpace, ErrorTable
+from anychip.sdkbase.form import SdkForm
 from anychip.sdkbase.implementations import table_of
 from anychip.sdkbase.library import Interface, VendorLibrary, declared
 from anychip.sdkbase.memory import PeerMemory
 from anychip.sdkbase.registration import SdkChip, Seen, looked
-from anychip.sdkbase.sdk import Sdk, SdkForm, found_sdk, sdk_options
+from anychip.sdkbase.sdk import Sdk, found_sdk, sdk_options
 from anychip.sdkbase.stream import Stream, StreamQueue
 from anychip.sdkbase.weights import DenseWeights
 
@@ -184,7 +185,7 @@ class SmallChip(SdkChip):
         closing.callback(parts.blocks.close)
         known = parts.library.errors
         shim = Shim(path, "shim", known, lambda status: "OPS", parts.blocks.address)
-        shim.open(parts.stream.handle)
+        shim.open(parts.stream.handle, parts.stream.driver.wait)
         closing.callback(shim.close)
         self.memory, self.queue, self.build = parts.memory, parts.queue, NoBuild()
         guards = {"": lambda call: None}

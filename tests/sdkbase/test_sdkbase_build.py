@@ -12,13 +12,16 @@ from small_device import folder
 
 from anychip.contract.build import Verdict
 from anychip.contract.compile import left_out
-from anychip.contract.errors import ChipError, ContractError
+from anychip.contract.errors import ChipError, ContractError, ErrorKind
 from anychip.sdkbase import machine
 from anychip.sdkbase.build import BuildTerms, SdkBuild
-from anychip.sdkbase.sdk import SdkForm, found_sdk
+from anychip.sdkbase.form import SdkForm
+from anychip.sdkbase.sdk import found_sdk
 from anychip.sdkbase.versions import told_by_file
 
-FORM = SdkForm("/nowhere", ())
+FORM = SdkForm(
+    "/nowhere", (), root_variable="DEV_ROOT", runtime_variable="DEV_RUNTIME", runtime="dev"
+)
 TABLES = {
     "libraries.tsv": "library	package	variable	role	symbols\n"
     "dev	DEVKIT	DEV_ROOT	called	dev_\ncl	CLKIT	DEV_ROOT	cards	cl_\n",
@@ -64,20 +67,17 @@ def kernels(tmp_path) -> Path:
     return place
 
 
-def layer(sdk: Path, kernels: Path) -> SmallBuild:
+def layer(sdk: Path, kernels: Path, **given: str) -> SmallBuild:
     terms = BuildTerms(
         chip="small",
         kernels=kernels,
         form=FORM,
-        root_variable="DEV_ROOT",
-        runtime_variable="DEV_RUNTIME",
-        runtime="dev",
         package=lambda header: "DEVKIT",
         called=("dev_count",),
         install="install DEVKIT",
         way_out="take another",
     )
-    options = {"sdk_root": str(sdk), "build_dir": str(kernels.parent / "built")}
+    options = {"sdk_root": str(sdk), "build_dir": str(kernels.parent / "built")} | given
     return SmallBuild(options, found_sdk(options, FORM, ["dev", "cl"]), terms)
 
 
@@ -111,8 +111,35 @@ def test_what_keeps_it_from_building_leads_to_the_library(sdk, kernels):
         layer(sdk, kernels).compile()
 
 
-def test_without_an_sdk_the_way_out_is_told(tmp_path, kernels):
-    nothing = layer(tmp_path / "gone", kernels)
+def test_a_guess_without_its_header_is_told_before_and_after(sdk, kernels):
+    (kernels / "guess_newest.cpp").write_text('#include "newest.h"\n#include "dev/dev.h"\n')
+    texts = {f.name: f for f in layer(sdk, kernels).check()}
+    before = texts["newest.h"]
+    assert before.verdict is Verdict.UNKNOWN and "will be left out" in before.text
+    assert before.step == "install DEVKIT, or take another"
+    without = layer(sdk, kernels).compile()
+    (told,) = [f for f in layer(sdk, kernels).check() if "left out" in f.text]
+    assert told.step == "for newest.h: take another; or go without guess_newest.cpp"
+    (sdk / "include" / "newest.h").touch()
+    assert layer(sdk, kernels).compile() != without
+    assert all("left out" not in f.text for f in layer(sdk, kernels).check())
+
+
+def test_a_named_place_that_does_not_hold_it_is_refused_whatever_else_is_there(sdk, kernels):
+    empty = sdk.parent / "empty"
+    empty.mkdir()
+    wrong = layer(sdk, kernels, runtime_lib=str(empty))
+    (found,) = wrong.check()
+    assert (found.name, found.verdict) == ("libdev.so", Verdict.BAD)
+    assert found.text == f"DEV_RUNTIME={empty} holds no libdev.so"
+    assert wrong.environment() == {}
+    with pytest.raises(ChipError, match=f"{found.text} .*set DEV_RUNTIME") as caught:
+        wrong.compile()
+    assert caught.value.fact.kind is ErrorKind.INVALID
+
+
+def test_without_an_sdk_the_way_out_is_told(kernels):
+    nothing = layer("", kernels)
     (found,) = nothing.check()
     assert found.verdict is Verdict.BAD and found.step == "install DEVKIT"
     assert nothing.environment() == {}
@@ -126,6 +153,11 @@ def test_the_environment_leads_a_shell_to_it(sdk, kernels):
         "DEV_RUNTIME": f"{sdk}/lib",
         "LD_LIBRARY_PATH": f"{sdk}/lib",
     }
+
+
+def test_the_environment_of_a_relative_place_fits_every_folder(sdk, kernels, monkeypatch):
+    monkeypatch.chdir(sdk.parent)
+    assert layer(sdk.name, kernels).environment() == layer(sdk, kernels).environment()
 
 
 def test_a_symbol_leads_to_the_library_whose_word_comes_first(sdk, kernels):

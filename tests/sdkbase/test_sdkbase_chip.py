@@ -15,7 +15,8 @@ from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import read_options
 from anychip.contract.tensor import Tensor, TensorSpec
 from anychip.contract.weights import HostWeight, WeightUse
-from anychip.sdkbase.sdk import SdkForm, found_sdk
+from anychip.sdkbase.form import SdkForm
+from anychip.sdkbase.sdk import found_sdk
 
 
 @pytest.fixture
@@ -58,7 +59,10 @@ def test_a_probe_asks_in_a_child_and_says_which_cards(options):
 def test_why_there_is_no_card(options, tmp_path):
     nothing = SmallChip.probe(options | {"sdk_root": str(tmp_path)})
     assert not nothing.devices
-    assert f"no libdev.so (sdk_root={tmp_path} (option or variable)): write one" in nothing.reason
+    assert f"sdk_root={tmp_path} holds no library of the SDK (set" in nothing.reason
+    nothing = SmallChip.probe(options | {"sdk_root": ""})
+    assert nothing.reason.startswith("no libdev.so (no option, no variable, ")
+    assert ": write one; nothing else" in nothing.reason
     (tmp_path / "lib").mkdir()
     code = "void f(void) __attribute__((constructor)); void f(void) { __builtin_trap(); }"
     (tmp_path / "bad.c").write_text(code)
@@ -88,8 +92,11 @@ def test_an_operator_goes_through_the_shim_onto_the_queue(chip):
 def test_a_status_names_the_library_the_vendor_call_and_the_operator(chip):
     x, y = vector(chip, [1]), vector(chip, [0])
     spec = CallSpec("silu", {"x": x.spec}, {"y": y.spec}, {})
-    (silu,) = chip.operators.of("silu")
-    assert silu.unproved and silu.assumed == "its sign"
+    guesses = chip.operators.of("silu")
+    assert [g.id.rpartition(".")[2] for g in guesses] == ["float32", "float16", "bfloat16"]
+    assert all(g.unproved and g.assumed == "its sign" for g in guesses)
+    silu = guesses[0]
+    assert silu.declines(spec) is None and guesses[1].declines(spec) is not None
     with pytest.raises(ChipError, match=r"silu: dev_silu: OPS 3 \(BAD\)") as caught:
         silu.prepare(Call(spec, {"x": x}, {"y": y}))()
     assert caught.value.operators == ("silu",) and caught.value.code == 10_003
@@ -131,6 +138,7 @@ def test_a_device_is_checked_in_a_child_that_may_hang(options):
     assert stuck.step == "compile it again"
     broken = BrokenChip.check_device(0, 60.0, options)
     assert broken.verdict is Verdict.BAD and "a part is missing" in broken.text
+    assert broken.step == "anychip build small"  # no card is accused of what the build lacks
 
 
 def test_a_chip_that_opens_by_half_gives_everything_back(options):

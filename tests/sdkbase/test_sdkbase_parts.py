@@ -58,6 +58,15 @@ def test_headers_outside_are_found_with_who_includes_them(tmp_path):
     assert headers.wanted([source]) == {"v/x.h": (source,), "v/y.h": (near,)}
 
 
+def test_headers_without_a_folder_are_wanted_where_they_are_in_quotes(tmp_path):
+    source = written(
+        tmp_path / "s/a.cpp", '#include "ops.h"\n#include <math.h>\n#include "own.h"\n'
+    )
+    written(tmp_path / "own/own.h", "")
+    assert headers.wanted([source], [tmp_path / "own"]) == {"ops.h": (source,)}
+    assert headers.outside([source]) == {"ops.h", "math.h", "own.h"}
+
+
 def test_the_digest_follows_what_headers_include(tmp_path):
     folder = tmp_path / "include"
     written(folder / "v/x.h", '#include "v/deep.h"\n#include "beside.h"\n')

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import pytest
 from small_device import Parts
 
@@ -67,9 +71,32 @@ def test_what_else_goes_wrong_in_the_waiting_thread_is_raised_here(parts, monkey
         raise ZeroDivisionError("not the device's")
 
     monkeypatch.setattr(parts.stream.driver, "wait", broken)
-    for timeout in (None, 5.0):
-        with pytest.raises(ZeroDivisionError):
-            parts.queue.synchronize(timeout)
+    with pytest.raises(ZeroDivisionError):
+        parts.queue.synchronize(None)
+    with pytest.raises(ChipError, match="was broken off"):
+        parts.queue.synchronize(5.0)
+
+
+def test_a_wait_that_never_ends_hears_ctrl_c_and_close_does_not_wait_again(parts):
+    parts.stream.launched("stuck")
+    parts.library.call("dev_hang", 1)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        parts.queue.synchronize(None)
+    with pytest.raises(ChipError, match=r"was broken off.*last wait: stuck"):
+        parts.queue.synchronize(None)
+    parts.close()
+
+
+def test_the_thread_that_waits_ends_with_the_stream():
+    before = threading.active_count()
+    for _ in range(3):
+        opened = Parts()
+        opened.queue.synchronize(None)
+        opened.close()
+    patience = threading.Event()
+    while threading.active_count() > before and not patience.wait(0.01):
+        pass
 
 
 def test_a_device_that_failed_keeps_what_it_holds(parts, caplog):

@@ -11,9 +11,13 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
+
+MOST_WORDS = 500
+"""Characters that are told of a child's standard error."""
 
 
 class ChildFailed(RuntimeError):
@@ -63,10 +67,22 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _why(status: int, err: str) -> str:
+    """Its last words too: a library that ends its process says there what is wrong."""
+    words = _last_words(err)
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    last = err.strip().splitlines()[-1:] or ["nothing on standard error"]
-    return f"exit status {status}: {last[0]}"
+        name = signal.Signals(-status).name
+        return f"killed by {name}: {words}" if words else f"killed by {name}"
+    return f"exit status {status}: {words or 'nothing on standard error'}"
+
+
+def _last_words(err: str) -> str:
+    """The last line, with those before it to which it is indented; as one line."""
+    said: list[str] = []
+    for line in reversed(err.rstrip().splitlines()):
+        said.append(line.strip())
+        if not line[:1].isspace():
+            break
+    return textwrap.shorten(" ".join(reversed(said)), MOST_WORDS, placeholder=" ...")
 
 
 def answer(function: str) -> None:

@@ -37,6 +37,7 @@ JOBS = 4
 
 _SAID = re.compile(r"(?:fatal )?error: .+|undefined reference to .+|cannot find .+")
 """Where a compiler or a linker says what is wrong."""
+_NO_HEADER = re.compile(r"error: '?([^\s':]+)'?(?:: No such file| file not found)")
 _REFERENCE = re.compile(r"undefined reference to [`']([^']+)'")
 
 
@@ -135,8 +136,9 @@ class BuildOrder:
     """What to build. chip: whose errors these are. name: stem of the library's file.
 
     optional: further sources; one that does not compile, or does not link with the others, is
-    left out and told. link: arguments of the linker, behind the objects. depends: texts that stand
-    for whatever else decides how the library turns out, as the versions of what it is linked with.
+    left out and told, with this way_out. link: arguments of the linker, behind the objects.
+    depends: texts that stand for whatever else decides how the library turns out, as the versions
+    of what it is linked with.
     """
 
     chip: str
@@ -144,6 +146,7 @@ class BuildOrder:
     sources: tuple[Path, ...]
     flags: tuple[str, ...]
     optional: tuple[Path, ...] = ()
+    way_out: str = ""
     link: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
 
@@ -213,8 +216,15 @@ def look(order: BuildOrder, *, cache_dir: Path) -> tuple[Finding, ...]:
     found.append(Finding("kernels", Verdict.GOOD, str(path)))
     for name, why in left_out(path).items():
         text = f"{name} is left out, what is in it will be missing: {why}"
-        found.append(Finding("kernels", Verdict.UNKNOWN, text, f"mend {name}, or go without"))
+        found.append(Finding("kernels", Verdict.UNKNOWN, text, _with(order, name, why)))
     return tuple(found)
+
+
+def _with(order: BuildOrder, name: str, why: str) -> str:
+    """What to do about an optional source that was left out."""
+    header = _NO_HEADER.search(why)
+    way_out = f"for {header[1] if header else name}: {order.way_out}"
+    return f"{way_out if order.way_out else f'mend {name}'}; or go without {name}"
 
 
 def compile_library(

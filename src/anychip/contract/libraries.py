@@ -21,7 +21,7 @@ from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import first_error, undefined_in
 from anychip.contract.demangle import demangled
 from anychip.contract.errors import ChipError
-from anychip.contract.loader import load_order, loader_path, needed, run_path, stem
+from anychip.contract.loader import load_order, loader_path, needed, run_path, soname, stem
 
 LOAD_SECONDS = 120.0
 """For the process that loads them all."""
@@ -290,21 +290,28 @@ def _brought(search: Search, order: Sequence[Path], file: Path) -> tuple[str, st
 
 
 def _another(search: Search, path: Path) -> Finding | None:
-    """A different file of this name, to which LD_LIBRARY_PATH or a later folder leads."""
-    shell = loader_path()
-    for folder in (*shell, *search.folders):
+    """A different file of this name, to which LD_LIBRARY_PATH or another folder leads."""
+    for folder in loader_path():
         other = folder / path.name
-        if not other.is_file() or _same(other, path):
-            continue
-        source = "LD_LIBRARY_PATH" if folder in shell else "the search"
-        step = f"keep one: take {folder} out of {source}"
-        if source == "the search":
-            entry = search.entry(path.name)
-            step = f"keep one: remove {other}" + (f", or set {entry.variable}" if entry else "")
-        text = f"{path} is taken; {source} also leads to another, {other}"
-        return Finding(path.name, Verdict.UNKNOWN, text, step)
-    return None
+        if other.is_file() and not _same(other, path):
+            text = f"{path} is taken; LD_LIBRARY_PATH also leads to another, {other}"
+            step = f"keep one: take {folder} out of LD_LIBRARY_PATH"
+            return Finding(path.name, Verdict.UNKNOWN, text, step)
+    names = dict.fromkeys((path.name, *soname(path)))
+    files = (folder / name for folder in search.folders for name in names)
+    second = next((f for f in files if f.is_file() and not f.samefile(path)), None)
+    return None if second is None else _second(search, path, second)
+
+
+def _second(search: Search, path: Path, other: Path) -> Finding:
+    """Two files in folders that are searched: today alike, they part with the next update."""
+    which = "a copy" if _same(other, path) else "another"
+    text = f"{path} is taken; the search also leads to {which}, {other}"
+    entry, step = search.entry(path.name), f"keep one: remove {other}"
+    if entry and entry.variable:
+        step += f", or set {entry.variable}, which decides, to the folder that is meant"
+    return Finding(path.name, Verdict.UNKNOWN, text, step)
 
 
 def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve() or filecmp.cmp(one, other, shallow=False)
+    return one.samefile(other) or filecmp.cmp(one, other, shallow=False)

@@ -44,6 +44,15 @@ def needed(path: Path) -> tuple[str, ...]:
         return ()
 
 
+def soname(path: Path) -> tuple[str, ...]:
+    """The name by which others need a library; none where it has none or cannot be read."""
+    try:
+        name = dynamic(path).soname
+    except (OSError, NoSharedLibrary):
+        return ()
+    return (name,) if name else ()
+
+
 def in_folders(name: str, folders: Sequence[Path]) -> Path | None:
     """The first file of that name in these folders."""
     return next((f / name for f in folders if os.path.isfile(f / name)), None)

@@ -19,6 +19,7 @@ from anychip.contract.layer import empty_slots
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.registration import (
     Chip,
+    Probe,
     check_device,
     chip_slots,
     probe_chip,
@@ -316,7 +317,8 @@ def _matrix(build: Build) -> Iterator[Finding]:
     troubled = [row for row in rows if row.verdict is not Verdict.GOOD]
     troubled.sort(key=lambda row: row.verdict is not Verdict.BAD)
     # One suggestion for all lines, the worst one's: two sets would contradict each other.
-    together = good_rows(matrix, troubled[0].versions) if troubled else ""
+    others = [row for row in matrix if row in troubled or row not in rows]
+    together = good_rows(others, troubled[0].versions) if troubled else ""
     for row in rows:
         good = row.verdict is Verdict.GOOD
         step = "" if good else f"install versions that go together{together}"

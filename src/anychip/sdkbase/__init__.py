@@ -11,8 +11,8 @@ weights.py         dense row-major weights
 management.py      libraries in the form of NVML; telemetry.py: their readings
 communicator.py    collectives with one context a rank
 registration.py    the chip class to derive from; machine.py: what else tells of cards
-sdk.py             where an SDK is found, by places.py; build.py: what is installed, and the shim,
-                   by headers.py, versions.py and guesses.py
+sdk.py             where an SDK is found, by its form.py, places.py and named.py; build.py: what is
+                   installed, and the shim, by headers.py, versions.py and guesses.py
 table.py           tab-separated files
 dtypes.py          element types as numpy has them
 

@@ -4,6 +4,7 @@ that is compiled against it."""
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,9 +17,10 @@ from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.libraries import Search, explained, look
 from anychip.contract.loader import in_folders, stem
 from anychip.sdkbase import headers
+from anychip.sdkbase.form import SdkForm
 from anychip.sdkbase.guesses import guesses_in_use
 from anychip.sdkbase.places import paths_of
-from anychip.sdkbase.sdk import Sdk, SdkForm
+from anychip.sdkbase.sdk import Sdk
 from anychip.sdkbase.table import matrix, rows
 from anychip.sdkbase.versions import Told, origins
 
@@ -35,18 +37,14 @@ class BuildTerms:
     kernels: the chip's folder of sources and tables. There: libraries.tsv (library, package,
     variable, role, symbols): role `called`, `cards` (for several cards alone) or `others`;
     symbols: a word of the library's symbols. versions.tsv: see `table.matrix`.
-    operators.tsv and abi_*.tsv: see `guesses`. root_variable, runtime_variable: they lead to the
-    SDK, and to the folder of the library `runtime`. package: of a header. called: C functions
-    that the chip asks for by their names. install, way_out: what to do where no SDK was found,
-    and where the shim does not build.
+    operators.tsv and abi_*.tsv: see `guesses`. package: of a header. called: C functions that the
+    chip asks for by their names. install, way_out: what to do where no SDK was found, and where
+    the shim does not build.
     """
 
     chip: str
     kernels: Path
     form: SdkForm
-    root_variable: str
-    runtime_variable: str
-    runtime: str
     package: Callable[[str], str]
     called: tuple[str, ...]
     install: str
@@ -74,7 +72,8 @@ class SdkBuild(Build, abstract=True):
     compile or link here. options: as `open` gets them. Touches no device; the vendor's libraries
     are loaded in child processes.
 
-    A vendor writes `_versions` and `_tool`, and finds the SDK.
+    A vendor writes `_version_files`, `_versions_called` and, where it has a tool, `_tool`; it hands
+    over the SDK that it found and its `BuildTerms`.
     """
 
     def __init__(self, options: Mapping[str, Any], sdk: Sdk, terms: BuildTerms) -> None:
@@ -113,18 +112,18 @@ class SdkBuild(Build, abstract=True):
 
     def environment(self) -> Mapping[str, str]:
         """The two variables, and what goes in front of LD_LIBRARY_PATH and PATH; none where no
-        library is found."""
+        library is found. Whole paths: a shell that reads them may stand in another folder."""
         terms, root = self._terms, self._sdk.root
-        runtime = self._sdk.libraries.get(terms.runtime)
-        front = dict.fromkeys(str(path.parent) for path in self._sdk.load_order)
+        runtime = self._sdk.libraries.get(terms.form.runtime)
+        front = dict.fromkeys(os.path.abspath(path.parent) for path in self._sdk.load_order)
         if not front:
             return {}
         root = root / "sdk" if root and (root / "sdk").is_dir() else root
         values = {
-            terms.root_variable: str(root) if root else "",
-            terms.runtime_variable: str(runtime.parent) if runtime else "",
+            terms.form.root_variable: os.path.abspath(root) if root else "",
+            terms.form.runtime_variable: os.path.abspath(runtime.parent) if runtime else "",
             "LD_LIBRARY_PATH": ":".join(front),
-            "PATH": str(Path(self._tool).parent) if self._tool else "",
+            "PATH": os.path.abspath(Path(self._tool).parent) if self._tool else "",
         }
         return {name: value for name, value in values.items() if value}
 
@@ -132,10 +131,11 @@ class SdkBuild(Build, abstract=True):
         """The shim, from the cache or compiled now. It and all libraries are loaded in a child
         process before they come into this one: what they lack has a name then."""
         terms = self._terms
+        if self._sdk.misplaced:
+            raise shop.build_error(terms.chip, red(self._sdk.misplaced), ErrorKind.INVALID)
         if not self._sdk.load_order:
             text = f"no library of the SDK was found: {self._sdk.where}; {terms.install}"
             raise shop.build_error(terms.chip, text, ErrorKind.UNSUPPORTED)
-
         try:
             path = shop.compile_library(self._order, cache_dir=self._folder, progress=LOG.info)
         except ChipError as error:
@@ -154,24 +154,29 @@ class SdkBuild(Build, abstract=True):
         """The libraries that were found, and those that are called and were not."""
         terms, sdk = self._terms, self._sdk
         known = {f"lib{row['library']}": row for row in terms.libraries()}
-        there = {stem(path.name): path for path in sdk.load_order}
-        strange = {"package": "SDK", "variable": terms.root_variable, "role": "others"}
+        found = [(stem(path.name), path) for path in sdk.load_order]  # a name may come twice
+        there = dict(found)
+        strange = {"package": "SDK", "variable": terms.form.root_variable, "role": "others"}
         wanted: list[Library] = []
         others: list[Library] = []
-        for name in dict.fromkeys((*there, *known)):
-            row, path = known.get(name, strange), str(there.get(name, ""))
-            file = Path(path).name or f"{name}.so"
-            note = " (simulated)" if path and terms.form.is_simulated(there[name]) else ""
-            entry = Library(file, row["package"] + note, variable=row["variable"], path=path)
+        for name, path in (*found, *((name, None) for name in known if name not in there)):
+            row, file = known.get(name, strange), path.name if path else f"{name}.so"
+            package = row["package"]
+            package += " (simulated)" if path and terms.form.is_simulated(path) else ""
+            entry = Library(file, package, variable=row["variable"], path=str(path or ""))
             (wanted if path or row["role"] == "called" else others).append(entry)
         return Search(tuple(wanted), sdk.library_dirs, tuple(others), terms.exporter, terms.called)
 
-    def _headers(self) -> Iterator[Library]:
+    def _headers(self, *, guesses: bool = False) -> Iterator[Library]:
+        """Those that sources want; of the guesses, those that no other source wants."""
         terms = self._terms
-        for name in headers.wanted(terms.sources(guesses=False)):
+        names = set(headers.wanted(terms.sources(guesses=False), [NATIVE]))
+        if guesses:
+            names = headers.wanted(terms.sources(guesses=True), [NATIVE]).keys() - names
+        for name in sorted(names):
             path = str(in_folders(name, self._sdk.include_dirs) or "")
             package = terms.package(name)
-            yield Library(name, package, header=True, variable=terms.root_variable, path=path)
+            yield Library(name, package, header=True, variable=terms.form.root_variable, path=path)
 
     @property
     def _order(self) -> shop.BuildOrder:
@@ -187,9 +192,10 @@ class SdkBuild(Build, abstract=True):
             sources,
             (*FLAGS, *folders, *macros),
             optional=guesses,
+            way_out=terms.way_out,
             link=shop.link_arguments(list(sdk.libraries.values())),
             depends=(
-                headers.digest(headers.wanted((*sources, *guesses)), sdk.include_dirs),
+                headers.digest(headers.outside((*sources, *guesses)), sdk.include_dirs),
                 *((NATIVE / "shim.h").read_text(), *map(str, facts)),
                 *(told.version for told in self._version_files().values()),
             ),
@@ -202,14 +208,14 @@ class SdkBuild(Build, abstract=True):
 
     def _looks(self) -> Iterator[Finding]:
         terms, sdk = self._terms, self._sdk
-        yield self._place()
+        yield from sdk.misplaced or (self._place(),)
         if not sdk.load_order:
             return
         yield from (headers.told(header, terms.way_out) for header in self._headers())
         shim = shop.look(self._order, cache_dir=self._folder)
         yield from shim
         built = [Path(f.text) for f in shim if f.name == "kernels" and f.verdict is Verdict.GOOD]
-        yield from self._loads(built[0]) if built else look(self._search)
+        yield from self._loads(built[0]) if built else (*self._too_few(), *look(self._search))
         for row in terms.libraries():
             if row["role"] == "cards" and row["library"] not in sdk.libraries:
                 yield _one_card(row)
@@ -217,6 +223,14 @@ class SdkBuild(Build, abstract=True):
         kernels = terms.kernels
         code = (*kernels.glob("*.[ch]*"), *kernels.parent.glob("*.py"))
         yield from guesses_in_use(kernels.glob("abi_*.tsv"), kernels / "operators.tsv", code)
+
+    def _too_few(self) -> Iterator[Finding]:
+        """Headers without which a guess will be left out."""
+        for header in self._headers(guesses=True):
+            if not header.path:
+                told = headers.told(header, self._terms.way_out)
+                text = f"{told.text}: the guesses that include it will be left out"
+                yield replace(told, verdict=Verdict.UNKNOWN, text=text)
 
     def _place(self) -> Finding:
         """Where the SDK is; bad where it is not, or where a part of it alone is simulated."""
@@ -227,7 +241,7 @@ class SdkBuild(Build, abstract=True):
         if len({terms.form.is_simulated(path) for path in sdk.load_order}) == 1:
             return Finding("SDK", Verdict.GOOD, sdk.where)
         text = f"{sdk.where}; a part is simulated, another is not"
-        step = f"set {terms.root_variable} and {terms.runtime_variable} to one SDK"
+        step = f"set {terms.form.root_variable} and {terms.form.runtime_variable} to one SDK"
         return Finding("SDK", Verdict.BAD, text, step)
 
     @cached_property

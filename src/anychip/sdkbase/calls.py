@@ -15,7 +15,7 @@ import numpy as np
 from anychip.contract.cache import CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipLayer
+from anychip.contract.errors import ChipError, ChipLayer
 from anychip.contract.operators import Call, CallSpec, Value
 from anychip.contract.signature import Spec, dtype_name
 from anychip.contract.tensor import IndexPair, Tensor, contiguous_strides
@@ -82,6 +82,7 @@ class Shim:
     ) -> None:
         self._prefix, self._errors, self._space, self._address = prefix, errors, space, address
         self._context: int | None = None
+        self._runtime: Callable[[], None] | None = None
         try:
             self._library = ctypes.CDLL(str(path))
             size = self._typed("struct_size", ctypes.c_int64)()
@@ -103,8 +104,13 @@ class Shim:
         """Whether it was built with this row of the table."""
         return hasattr(self._library, f"{self._prefix}_{name}")
 
-    def open(self, queue: int) -> None:
-        """Make the operators' context, on the vendor's queue. Raises ChipError."""
+    def open(self, queue: int, runtime: Callable[[], None] | None = None) -> None:
+        """Make the operators' context, on the vendor's queue. Raises ChipError.
+
+        runtime: asks the runtime how it is, and raises what it says: where the operators' library
+        fails for good, the reason may lie beneath it (a lost device).
+        """
+        self._runtime = runtime
         self._context = self._typed("open", ctypes.c_void_p)(ctypes.c_void_p(queue))
         if self._context is None:
             raise self._errors.unfit("the vendor's library made no context for the operators")
@@ -137,7 +143,15 @@ class Shim:
         failed = (call.failed or b"").decode()
         if status in OWN:
             raise self._errors.refused(ChipLayer.OPERATORS, f"{name}: {OWN[status]} {failed}")
-        raise self._errors.error(self._space(status), status, f"{name}: {failed}", (name,))
+        error = self._errors.error(self._space(status), status, f"{name}: {failed}", (name,))
+        if error.fatal and self._runtime is not None:
+            try:
+                self._runtime()
+            except ChipError as beneath:
+                raise ChipError(
+                    beneath.fact, chip=error.chip, code=beneath.code, operators=(name,)
+                ) from error
+        raise error
 
 
 def struct_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from anychip.contract.build import Finding, Library, Verdict
@@ -16,25 +16,47 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
 
 def included(file: Path) -> tuple[str, ...]:
     """Names in the include lines of a file, conditions not looked at."""
+    return tuple(name for name, _ in _lines(file))
+
+
+def _lines(file: Path) -> Iterator[tuple[str, bool]]:
+    """Each name, and whether it is in quotes."""
     text = file.read_text(encoding="utf-8", errors="replace")
-    return tuple(quoted or angled for quoted, angled in _INCLUDE.findall(text))
+    for quoted, angled in _INCLUDE.findall(text):
+        yield quoted or angled, bool(quoted)
 
 
-def wanted(sources: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
-    """Headers in a folder, as sdk/runtime.h, that do not lie beside the sources -> who includes
-    each: a source, or a header beside it that sources include."""
+def wanted(sources: Sequence[Path], own: Sequence[Path] = ()) -> dict[str, tuple[Path, ...]]:
+    """Headers that an SDK must have -> who includes each: a source, or a header beside it.
+
+    Those in a folder, as sdk/runtime.h, or in quotes, that lie neither beside the sources nor in
+    the folders `own`.
+    """
     found: dict[str, tuple[Path, ...]] = {}
+    for name, quoted, file in _outside(sources):
+        there = in_folders(name, own) is not None
+        if not there and (quoted or ("/" in name and not name.startswith("sys/"))):
+            found[name] = (*found.get(name, ()), file)
+    return dict(sorted(found.items()))
+
+
+def outside(sources: Sequence[Path]) -> frozenset[str]:
+    """Every name that sources include from elsewhere, the compiler's own headers as well."""
+    return frozenset(name for name, _, _ in _outside(sources))
+
+
+def _outside(sources: Sequence[Path]) -> Iterator[tuple[str, bool, Path]]:
+    """Name, whether in quotes, and who includes it, where it does not lie beside that."""
     waiting, seen = list(sources), set(sources)
     while waiting:
         file = waiting.pop()
-        for name in included(file):
+        for name, quoted in _lines(file):
             beside = file.parent / name
-            if beside.is_file():
-                waiting += [] if beside in seen else [beside]
+            if not beside.is_file():
+                yield name, quoted, file
+            elif beside not in seen:
+                waiting.append(beside)
                 seen.add(beside)
-            elif "/" in name and not name.startswith("sys/"):
-                found[name] = (*found.get(name, ()), file)
-    return dict(sorted(found.items()))
 
 
 def digest(names: Iterable[str], folders: Sequence[Path]) -> str:

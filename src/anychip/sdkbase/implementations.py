@@ -7,7 +7,9 @@ waits for its proof), assumed (what of its meaning is a guess). The order is tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Protocol
 
 from anychip.contract.operators import (
@@ -62,15 +64,26 @@ def table_of(
 
     proved: what rests on a guess needs no proof here (on a simulator, which is what was guessed).
     """
-    there = (row for row in rows if shim.has(row["name"]))
-    return OperatorTable(
-        tuple(_implementation(row, shim, stream, guards[row["guard"]], proved) for row in there)
-    )
+    found: list[Implementation] = []
+    for row in rows:
+        if shim.has(row["name"]):
+            one = _implementation(row, shim, stream, guards[row["guard"]])
+            guess = row["evidence"] == "guess" and not proved
+            found += _by_dtype(one) if guess else [one]
+    return OperatorTable(tuple(found))
 
 
-def _implementation(
-    row: Row, shim: Functions, stream: Stream, guard: Guard, proved: bool
-) -> Implementation:
+def _by_dtype(guess: Implementation) -> Iterator[Implementation]:
+    """An implementation for each combination of dtypes, to be proved by itself: each is another
+    function of a template in the vendor's library."""
+    for row in guess.dtypes:
+        for types in product(*row.types.values()):
+            one = DtypeRow(dict(zip(row.types, ((t,) for t in types), strict=True)), row.compute)
+            name = ".".join((guess.id, *dict.fromkeys(types)))
+            yield replace(guess, id=name, dtypes=(one,), unproved=True)
+
+
+def _implementation(row: Row, shim: Functions, stream: Stream, guard: Guard) -> Implementation:
     name = row["name"]
 
     def prepare(call: Call) -> Launch:
@@ -87,7 +100,6 @@ def _implementation(
         reads_host=row["reads_host"] == "yes",
         call=row["call"],
         assumed=row["assumed"],
-        unproved=row["evidence"] == "guess" and not proved,
     )
 
 

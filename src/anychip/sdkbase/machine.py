@@ -45,7 +45,9 @@ def visible_cards(chip: str, text: str, count: int) -> list[int]:
     Raises ContractError for a card that is not there.
     """
     words = [w.strip() for w in text.split(",") if w.strip()]
-    if wrong := [w for w in words if not w.isdigit() or int(w) >= count]:
+    if text.strip() and not words:
+        raise ContractError(f"chip '{chip}': option visible={text}: it names no card")
+    if wrong := [w for w in words if not (w.isascii() and w.isdecimal()) or int(w) >= count]:
         why = f"there is no card '{wrong[0]}', there are {count}, counted from 0"
         raise ContractError(f"chip '{chip}': option visible={text}: {why}")
     return [int(w) for w in words] or list(range(count))

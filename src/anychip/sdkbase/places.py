@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
+def expanded(text: str) -> Path:
+    """A path, `~` filled in where there is a home folder."""
+    return Path(os.path.expanduser(text))
+
+
 def paths_of(text: str) -> tuple[Path, ...]:
-    """The paths of "A,B", `~` filled in where there is a home folder."""
-    return tuple(Path(os.path.expanduser(part)) for part in text.split(",") if part)
+    """The paths of "A,B", each as `expanded` gives it."""
+    return tuple(expanded(part) for part in text.split(",") if part)
 
 
 def folders_below(

@@ -42,7 +42,8 @@ class SdkChip(Chip, abstract=True):
 
     A vendor writes `_sdk`, `_set_up`, `_elsewhere`, and a function `_look` ("module:name") that is
     called in a child process with the paths of the libraries `_needed` and gives a `Seen` as a
-    dict. _install: what to do where one of these is not there. _if_sick: what to do with a card
+    dict; of the contract `vendor`, `options`, `toolchain`, `map_error` and `capabilities`.
+    _install: what to do where one of these is not there. _if_sick: what to do with a card
     that does not work. The option `visible` names cards in the order of ranks.
     """
 
@@ -81,7 +82,10 @@ class SdkChip(Chip, abstract=True):
 
     @classmethod
     def _lacking(cls, sdk: Sdk) -> str:
-        """Which library the chip cannot do without is not there, and what to do; else empty."""
+        """Which library the chip cannot do without is not there, or which place that was named
+        does not hold one, and what to do; else empty."""
+        if sdk.misplaced:
+            return red(sdk.misplaced)
         lacking = " and ".join(f"lib{n}.so" for n in cls._needed if n not in sdk.libraries)
         return f"no {lacking} ({sdk.where}): {cls._install}" if lacking else ""
 
@@ -131,9 +135,12 @@ class SdkChip(Chip, abstract=True):
             seen = run_in_child(f"{__name__}:double_ones", given, timeout)
         except ChildFailed as error:
             return Finding(name, Verdict.BAD, str(error), cls._if_sick)
-        good = seen == [2.0] * 4
-        text = "ones were added on the device" if good else f"1 + 1 gave {seen}"
-        return Finding(name, Verdict.GOOD if good else Verdict.BAD, text)
+        if isinstance(seen, str):
+            return Finding(name, Verdict.BAD, seen, f"anychip build {cls.name}")
+        if seen == [2.0] * 4:
+            return Finding(name, Verdict.GOOD, "ones were added on the device")
+        text = f"1 + 1 gave {seen}: wrongly added, or bytes did not arrive"
+        return Finding(name, Verdict.BAD, text, cls._if_sick)
 
 
 def looked(look: Callable[[Seen], None], no_driver: Collection[int] = ()) -> dict[str, Any]:
@@ -154,10 +161,15 @@ def looked(look: Callable[[Seen], None], no_driver: Collection[int] = ()) -> dic
     return asdict(seen)
 
 
-def double_ones(question: Mapping[str, Any]) -> list[float]:
-    """In the child process of `check_device`."""
+def double_ones(question: Mapping[str, Any]) -> list[float] | str:
+    """In the child process of `check_device`. A text is about the build, not about the card."""
     cls = getattr(import_module(question["module"]), question["name"])
-    chip = cls.open(question["device"], question["options"])
+    try:
+        chip = cls.open(question["device"], question["options"])
+    except ChipError as error:
+        if error.fact.layer is not ChipLayer.BUILD:
+            raise
+        return str(error)
     ones, y = (Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": y.spec}, {})

@@ -7,33 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anychip.contract.build import Finding
 from anychip.contract.loader import load_order
 from anychip.contract.registration import Option
-from anychip.sdkbase.places import folders_below, libraries_in, paths_of
-
-
-@dataclass(frozen=True)
-class SdkForm:
-    """How a vendor lays an SDK out.
-
-    places: folders that it is installed in, separated by commas, tried in order. parts: folders
-    below a root, or beside it, that have headers and libraries of their own. includes, libraries:
-    the folders of those in a part. mark: a file in a part that says that it is simulated.
-    """
-
-    places: str
-    parts: tuple[str, ...]
-    includes: tuple[str, ...] = ("include",)
-    libraries: tuple[str, ...] = ("lib", "lib64")
-    mark: str = "SIMULATED.txt"
-
-    def folders(self, root: Path | None) -> tuple[Path, ...]:
-        """Folders with libraries of the SDK at this root; none where there is no root."""
-        return folders_below(root, self.parts, self.libraries)
-
-    def is_simulated(self, library: Path) -> bool:
-        """Whether a library is of a simulated part."""
-        return (library.parent.parent / self.mark).is_file()
+from anychip.sdkbase.form import SdkForm
+from anychip.sdkbase.named import misplaced
+from anychip.sdkbase.places import expanded, libraries_in, paths_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +21,8 @@ class Sdk:
     of these folders: loaded by path in this order, RTLD_GLOBAL, they need no LD_LIBRARY_PATH.
 
     root: None where nothing was found, or folders alone were given. where: how it was found.
+    misplaced: bad findings about named places that do not hold what is wanted; then there are no
+    libraries, whatever lies elsewhere.
     """
 
     root: Path | None
@@ -51,6 +32,7 @@ class Sdk:
     load_order: tuple[Path, ...]
     where: str
     simulated: bool
+    misplaced: tuple[Finding, ...] = ()
 
 
 def sdk_options(root_variable: str, runtime_variable: str) -> tuple[Option, ...]:
@@ -71,24 +53,26 @@ def found_sdk(options: Mapping[str, Any], form: SdkForm, names: Iterable[str]) -
     What is named and has nothing is never replaced by a usual place.
     """
     keys = ("sdk_root", "runtime_lib", "library_dirs", "include_dirs")
-    given = {key: str(options.get(key) or "") for key in keys}
+    given, wanted = {key: str(options.get(key) or "") for key in keys}, tuple(names)
     told = [f"{key}={value} (option or variable)" for key, value in given.items() if value]
-    wanted = tuple(names)
-    root = next(iter(paths_of(given["sdk_root"])), None)
+    wrong = misplaced(given, form, wanted)
+    root = expanded(given["sdk_root"]) if given["sdk_root"] else None
     if root is None and not given["library_dirs"]:
         places = paths_of(form.places)
         root = next((p for p in places if libraries_in(wanted, form.folders(p))), None)
         told += [f"usual place {root}"] if root else []
-    folders = paths_of(given["library_dirs"]) + paths_of(given["runtime_lib"]) + form.folders(root)
-    libraries = libraries_in(wanted, folders)
+    named = (*paths_of(given["library_dirs"]), *paths_of(given["runtime_lib"]))
+    folders = tuple(dict.fromkeys((*named, *form.folders(root))))
+    libraries = {} if wrong else libraries_in(wanted, folders)
     order = load_order(libraries.values(), folders)
+    headers = (inner for f in paths_of(given["include_dirs"]) for inner in form.below_headers(f))
     return Sdk(
         root=root,
-        include_dirs=paths_of(given["include_dirs"])
-        + folders_below(root, form.parts, form.includes),
+        include_dirs=tuple(dict.fromkeys((*headers, *form.headers(root)))),
         library_dirs=folders,
         libraries=libraries,
         load_order=order,
         where=", ".join(told) or f"no option, no variable, nothing in {form.places}",
-        simulated=any(form.is_simulated(path) for path in order),
+        simulated=bool(order) and all(form.is_simulated(path) for path in order),
+        misplaced=wrong,
     )

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from queue import SimpleQueue
 
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 from anychip.contract.execution import LaunchLog, Queue
@@ -25,6 +26,7 @@ class Stream:
         self.chip, self.driver = chip, driver
         self.late: ChipError | None = None
         self._log, self._idle = LaunchLog(), True
+        self._waiter = _Waiter(chip, lambda: driver.wait())
 
     @property
     def handle(self) -> int:
@@ -55,41 +57,25 @@ class Stream:
     def wait(self, timeout: float | None) -> None:
         """Wait for all that was launched. Raises ChipError: late errors, TIMEOUT.
 
-        timeout: seconds; then a thread waits, since a vendor's wait has no bound. Where the time
-        passes it stays in the vendor's call until the process ends, which this fatal error asks
-        for.
+        timeout: seconds; where they pass, a thread stays in the vendor's call until the process
+        ends, which this fatal error asks for. So it does after Ctrl-C.
         """
         if self.late is not None:
             raise self.late
         try:
-            if timeout is None:
-                self.driver.wait()
-            else:
-                self._wait_bounded(timeout)
+            self._waiter.wait(timeout)
         except ChipError as error:
-            queued = self._log.unconfirmed
-            self.late = ChipError(error.fact, chip=self.chip, code=error.code, operators=queued)
-            raise self.late from error
+            raise self._ended(error) from error
+        except BaseException as error:  # Ctrl-C, most likely because the wait does not end
+            self._ended(_timeout(self.chip, "the wait for the queue was broken off"))
+            raise error
         self._idle = True
         self._log.confirm()
 
-    def _wait_bounded(self, timeout: float) -> None:
-        done: Future[None] = Future()
-        threading.Thread(target=self._wait_into, args=(done,), daemon=True).start()
-        try:
-            done.result(timeout)
-        except NotYet:
-            text = f"the wait for the queue did not return within {timeout} s"
-            fact = ErrorFact(ChipLayer.EXECUTION, ErrorKind.TIMEOUT, True, text)
-            raise ChipError(fact, chip=self.chip) from None
-
-    def _wait_into(self, done: Future[None]) -> None:
-        try:
-            self.driver.wait()
-        except BaseException as error:  # noqa: BLE001 - told by the thread that asked
-            done.set_exception(error)
-        else:
-            done.set_result(None)
+    def _ended(self, error: ChipError) -> ChipError:
+        queued = self._log.unconfirmed
+        self.late = ChipError(error.fact, chip=self.chip, code=error.code, operators=queued)
+        return self.late
 
     def sound(self) -> bool:
         """Wait; False after an error: what is held then goes back at the end of the process."""
@@ -104,6 +90,47 @@ class Stream:
         """End the queue, where it is sound."""
         if self.sound():
             self.driver.close()
+        self._waiter.close()
+
+
+def _timeout(chip: str, text: str) -> ChipError:
+    return ChipError(ErrorFact(ChipLayer.EXECUTION, ErrorKind.TIMEOUT, True, text), chip=chip)
+
+
+class _Waiter:
+    """Waits in a thread of its own: a vendor's wait has no bound and hears no signal, a wait for
+    a thread has both. The thread starts with the first wait."""
+
+    def __init__(self, chip: str, wait: Callable[[], None]) -> None:
+        self._chip, self._wait = chip, wait
+        self._asked: SimpleQueue[Future[None] | None] = SimpleQueue()
+        self._started = False
+
+    def wait(self, timeout: float | None) -> None:
+        """Raises what the vendor's wait raises, and TIMEOUT; the thread then stays where it is."""
+        if not self._started:
+            threading.Thread(target=self._serve, daemon=True).start()
+            self._started = True
+        done: Future[None] = Future()
+        self._asked.put(done)
+        try:
+            done.result(timeout)
+        except NotYet:
+            text = f"the wait for the queue did not return within {timeout} s"
+            raise _timeout(self._chip, text) from None
+
+    def close(self) -> None:
+        """End the thread, unless it is in a wait that does not return."""
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while (done := self._asked.get()) is not None:
+            try:
+                self._wait()
+            except BaseException as error:  # noqa: BLE001 - told by the thread that asked
+                done.set_exception(error)
+            else:
+                done.set_result(None)
 
 
 class StreamQueue(Queue):

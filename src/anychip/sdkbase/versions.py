@@ -47,7 +47,9 @@ def told_by_calls(order: Sequence[Path], calls: Mapping[str, str]) -> dict[str, 
     try:
         said = run_in_child(f"{__name__}:ask", question, CHILD_SECONDS)
     except ChildFailed as error:
-        return {name: Told("", f"the process that calls {f}: {error}") for name, f in calls.items()}
+        first = next(iter(calls))
+        told = dict.fromkeys(calls, Told("", f"as {first}"))
+        return told | {first: Told("", f"the process that calls {calls[first]}: {error}")}
     return {name: Told(*answer) for name, answer in said.items()}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from anychip.chips.kunlun import build
+from anychip.contract.build import Finding, Verdict
 
 CORE = """
 #include "xpu/runtime.h"
@@ -46,3 +47,13 @@ def replaced(file: Path, content: bytes) -> None:
     """A file of its own in place of a link."""
     file.unlink()
     file.write_bytes(content)
+
+
+def options(root: Path | None = None, **given: Any) -> dict[str, Any]:
+    """As `read_options` gives them, where nothing else is typed."""
+    names = ("sdk_root", "runtime_lib", "include_dirs", "library_dirs", "define", "build_dir")
+    return dict.fromkeys(names, "") | {"sdk_root": str(root or "")} | given
+
+
+def bad(found: tuple[Finding, ...]) -> dict[str, Finding]:
+    return {f.name: f for f in found if f.verdict is Verdict.BAD}

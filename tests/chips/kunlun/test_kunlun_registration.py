@@ -17,6 +17,7 @@ import kunlun_sim
 import numpy as np
 import pytest
 from kunlun_sim import PAGE
+from kunlun_small import linked_tree
 from sim_trees import SimTree
 
 from anychip.chips.kunlun.build import KunlunBuild
@@ -92,13 +93,36 @@ def test_the_vendors_variables_give_options():
     assert (values["visible"], values["sdk_root"], values["runtime_lib"]) == ("1", "/a", "/b")
 
 
-def test_no_library(options, tmp_path):
-    probe = KunlunChip.probe(options | {"sdk_root": str(tmp_path), "runtime_lib": str(tmp_path)})
+def test_no_library(options, sdk, tmp_path):
+    linked_tree(sdk.root / "sdk", tmp_path / "sdk")
+    nothing = options | {"sdk_root": str(tmp_path / "sdk"), "runtime_lib": ""}
+    probe = KunlunChip.probe(nothing)
     assert not probe.devices
     for word in ("no libxpurt.so and libxpuml.so", str(tmp_path), "KUNLUN_RUNTIME_LIB", "0x1d22"):
         assert word in probe.reason
     with pytest.raises(ChipError, match=r"no libxpurt\.so"):
-        KunlunChip.open(0, options | {"sdk_root": str(tmp_path), "runtime_lib": "/x"})
+        KunlunChip.open(0, nothing)
+
+
+def test_a_variable_that_leads_nowhere_is_refused_with_the_same_words(options, tmp_path):
+    """The runtime lies beside the SDK; that was not asked for."""
+    given = options | {"runtime_lib": str(tmp_path)}
+    words = f"KUNLUN_RUNTIME_LIB={tmp_path} holds no libxpurt.so"
+    assert KunlunChip.toolchain(given).check()[0].text == words
+    probe = KunlunChip.probe(given)
+    assert not probe.devices and words in probe.reason
+    with pytest.raises(ChipError, match=words):
+        KunlunChip.open(0, given)
+
+
+def test_what_the_sdk_lacks_for_the_shim_is_no_fault_of_the_card(options, sdk, tmp_path):
+    linked_tree(sdk.root, tmp_path / "tree")
+    for header in (tmp_path / "tree").rglob("xdnn.h"):
+        header.unlink()
+    given = kunlun_sim.options_for(tmp_path / "tree", build_dir=str(tmp_path))
+    told = KunlunChip.check_device(0, 120.0, given)
+    assert told.verdict is Verdict.BAD and "xpu/xdnn.h: No such file" in told.text
+    assert told.step == "anychip build kunlun"
 
 
 def test_libraries_without_a_driver(options, monkeypatch, tmp_path):

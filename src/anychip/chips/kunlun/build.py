@@ -11,8 +11,9 @@ from anychip.chips.kunlun.memory import CHIP, XRE
 from anychip.chips.kunlun.telemetry import XPUML
 from anychip.contract.loader import in_folders, load_order
 from anychip.sdkbase.build import BuildTerms, SdkBuild
+from anychip.sdkbase.form import SdkForm
 from anychip.sdkbase.places import folders_below
-from anychip.sdkbase.sdk import Sdk, SdkForm, found_sdk
+from anychip.sdkbase.sdk import Sdk, found_sdk
 from anychip.sdkbase.table import rows
 from anychip.sdkbase.versions import Told, told_by_calls, told_by_file, told_by_tool
 
@@ -31,7 +32,10 @@ CALLS = {
     "driver": "xpumlSystemGetDriverVersion:text after xpumlInit",
     "XPUML": "xpumlSystemGetXPUMLVersion:text after xpumlInit",
 }
-HEADERS = {"xpu/runtime.h": "XRE", "xpu/xpuml.h": "XRE", "xpu/bkcl.h": "XCCL"}
+HEADERS = {"xpu/runtime.h": "XRE", "xpu/xpuml.h": "XRE", "xpu/bkcl.h": "XCCL"} | {
+    "infer_ops.h": "XVLLM",
+    "blocks/core_attention_block.h": "XVLLM",
+}
 INSTALL = (
     "install XRE, XHPC and XVLLM, then set KUNLUN_SDK_ROOT to the SDK and KUNLUN_RUNTIME_LIB to "
     "the folder of libxpurt.so; without a card: anychip sim build kunlun"
@@ -45,7 +49,15 @@ WAY_OUT = (
 def form() -> SdkForm:
     """How the vendor lays the SDK out, and the simulator as the vendor."""
     includes = tuple(f"include{below}" for below in INCLUDES)
-    return SdkForm(PLACES, PARTS, includes, ("lib", "lib64", "so"))
+    return SdkForm(
+        places=PLACES,
+        parts=PARTS,
+        includes=includes,
+        libraries=("lib", "lib64", "so"),
+        root_variable="KUNLUN_SDK_ROOT",
+        runtime_variable="KUNLUN_RUNTIME_LIB",
+        runtime="xpurt",
+    )
 
 
 def terms() -> BuildTerms:
@@ -54,9 +66,6 @@ def terms() -> BuildTerms:
         chip=CHIP,
         kernels=KERNELS,
         form=form(),
-        root_variable="KUNLUN_SDK_ROOT",
-        runtime_variable="KUNLUN_RUNTIME_LIB",
-        runtime="xpurt",
         package=lambda header: HEADERS.get(header, "XHPC or XVLLM"),
         called=(*XRE.required, *XPUML.interface.required),
         install=INSTALL,

@@ -80,7 +80,7 @@ class KunlunChip(SdkChip):
         self.memory, self.queue = PeerMemory(stream, blocks, driver), StreamQueue(stream)
         shim = Shim(compiled, blocks.address)
         closing.callback(shim.close)
-        shim.open(stream.handle)
+        shim.open(stream.handle, driver.wait)
         self.operators = operator_table(shim, stream, simulated=sdk.simulated)
         self.weights = DenseWeights(CHIP, self.memory)
         self.telemetry = KunlunTelemetry(xpuml, card, self.memory.info)
@@ -109,7 +109,7 @@ class KunlunChip(SdkChip):
         return Capabilities(
             activation_dtypes=DTYPES,
             cache_dtypes=DTYPES,
-            page_sizes=(64, 16, 32, 128),
+            page_sizes=(16, 64, 32, 128),
             cache_layout=HND,
             max_rows=MOST_ROWS,
             step_tokens=512,
