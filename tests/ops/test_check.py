@@ -133,3 +133,14 @@ def test_limits_grow_with_roundoff_and_terms():
 
     assert of(64, DType.FLOAT32) < of(4096, DType.FLOAT32) < of(64, DType.FLOAT16)
     assert of(64, DType.FLOAT16) < of(64, DType.BFLOAT16)
+
+
+def test_rounding_of_numbers_too_small_to_be_normal_is_no_divergence():
+    """float16 has steps of 2**-24 below 2**-14, whatever the numbers' size."""
+    x = np.full((1, 8), 3e-3, np.float16)
+    sound = outcome("silu_and_mul", {"x": x}, {})["y"].astype(np.float16)
+    assert 0 < sound.max() < 2.0**-14
+    assert compare("silu_and_mul", {"x": x}, {}, {"y": sound}, DType.FLOAT16).ok
+    off = np.nextafter(np.nextafter(sound, np.float16(1)), np.float16(1))
+    off = np.nextafter(off, np.float16(1))
+    assert not compare("silu_and_mul", {"x": x}, {}, {"y": off}, DType.FLOAT16).ok

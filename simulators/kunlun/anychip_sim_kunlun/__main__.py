@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
@@ -22,9 +23,17 @@ LEAST_MIB = 64
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 done, 1 failed, 2 asked for something impossible."""
+    """Run one command; 0 done, 1 failed, 2 asked for something impossible, 141: nobody reads."""
     parser = _parser()
     asked = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    try:
+        return _obey(asked)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _obey(asked: argparse.Namespace) -> int:
     try:
         if asked.list_faults:
             _say(faults.listing())
@@ -64,8 +73,11 @@ def _order(asked: argparse.Namespace) -> TreeOrder:
     _within("--jobs", asked.jobs, 1, 256)
     memory = profile.memory_mib if asked.memory_mib is None else asked.memory_mib
     _within("--memory-mib", memory, LEAST_MIB, profile.memory_mib)
+    prefix = asked.prefix.expanduser().absolute()
+    if "," in str(prefix):
+        raise BuildRefused(f"--prefix {prefix}: no comma, which parts folders in options")
     return TreeOrder(
-        prefix=asked.prefix.expanduser().absolute(),
+        prefix=prefix,
         cache=asked.cache_dir.expanduser().absolute(),
         profile=profile,
         devices=asked.devices,
@@ -112,10 +124,15 @@ def _summary(order: TreeOrder) -> str:
 
 
 def _next_steps(prefix: Path) -> list[str]:
-    return [
+    there = [
         "for the commands that follow:",
         f"  export KUNLUN_SDK_ROOT={_quoted(prefix / 'sdk')}",
         f"  export KUNLUN_RUNTIME_LIB={_quoted(prefix / 'runtime' / 'lib')}",
+    ]
+    if prefix == HOME / "kunlun":
+        there = ["the chip looks there by itself, unless variables or options name another place"]
+    return [
+        *there,
         "next:",
         "  anychip build kunlun",
         "  anychip doctor --backend kunlun",

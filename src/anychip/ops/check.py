@@ -24,6 +24,10 @@ from anychip.ops.oracle.sampling import Draw, choose, row_of
 CONTROL_FACTOR = 4.0
 """A control must lie this many limits away, otherwise the check could not have failed."""
 
+GRAINS = {DType.FLOAT16: 2.0**-24}
+"""Steps between numbers that are too small to be normal, where activations may reach them: two
+roundings of half a step. The other types' are beyond all that a network computes."""
+
 Outcome = Mapping[str, Any]
 """Output or written input -> array, or CacheArrays for a cache."""
 
@@ -88,7 +92,10 @@ def compare(  # noqa: PLR0913 - a call, its outcome, and how to judge it
     found = dict(outputs)
     if op == "sample":
         found["tokens"] = _settled(inputs, expected["tokens"], outputs["tokens"])
-    errors = {name: distance(value, found[name]) for name, value in expected.items()}
+    errors = {
+        name: distance(value, found[name], GRAINS.get(dtype, 0.0) if asked.bound_of(name) else 0.0)
+        for name, value in expected.items()
+    }
     worst = max(errors, key=lambda name: errors[name] - asked.bound_of(name))
     shown = _control_error(asked, control)
     return _verdict(asked, worst, errors[worst], shown)
@@ -127,21 +134,25 @@ def _verdict(asked: _Question, worst: str, error: float, shown: float | None) ->
     return Verdict(ok, error, bound, shown, f"{text}, {note}")
 
 
-def distance(expected: Array | CacheArrays, found: Array | CacheArrays) -> float:
+def distance(
+    expected: Array | CacheArrays, found: Array | CacheArrays, grain: float = 0.0
+) -> float:
     """`relative_l2`; of a cache the larger one of keys and values. Raises TypeError."""
     if isinstance(expected, CacheArrays) and isinstance(found, CacheArrays):
-        return max(relative_l2(expected.k, found.k), relative_l2(expected.v, found.v))
+        pairs = ((expected.k, found.k), (expected.v, found.v))
+        return max(relative_l2(*pair, grain) for pair in pairs)
     if isinstance(expected, CacheArrays) or isinstance(found, CacheArrays):
         raise TypeError("a cache can only be compared with a cache (CacheArrays)")
-    return relative_l2(expected, found)
+    return relative_l2(expected, found, grain)
 
 
-def relative_l2(expected: Array, found: Array) -> float:
+def relative_l2(expected: Array, found: Array, grain: float = 0.0) -> float:
     """Largest |found - expected| / |expected| over the rows (the last dimension).
 
     A row's norm counts as at least the root mean square of all rows' norms, so that a row of
     tiny values is judged on the scale of its neighbours. Infinite where shapes differ, or where
-    infinities and NaNs are not in the same places.
+    infinities and NaNs are not in the same places. grain: what each element may be off by, since
+    below its smallest normal number a type has steps of one size.
     """
     if expected.shape != found.shape:
         return float("inf")
@@ -151,7 +162,8 @@ def relative_l2(expected: Array, found: Array) -> float:
     if not same or not np.isfinite(got[finite]).all():
         return float("inf")
     want, got = np.where(finite, want, 0.0), np.where(finite, got, 0.0)
-    errors, norms = np.linalg.norm(got - want, axis=1), np.linalg.norm(want, axis=1)
+    beyond = np.maximum(np.abs(got - want) - grain, 0.0)
+    errors, norms = np.linalg.norm(beyond, axis=1), np.linalg.norm(want, axis=1)
     scale = np.maximum(norms, np.sqrt(np.mean(norms**2)) if norms.size else 0.0)
     with np.errstate(divide="ignore"):
         ratios = np.divide(errors, scale, out=np.zeros_like(errors), where=errors > 0)

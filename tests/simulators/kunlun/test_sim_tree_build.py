@@ -1,6 +1,7 @@
 """The tree builder: a tree comes whole, in one step, and only where something would change."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def test_a_build_tells_its_steps_what_it_made_and_what_comes_next(tmp_path: Path
 
 
 def test_the_variables_of_a_prefix_with_spaces_survive_a_shell(tmp_path: Path):
-    prefix = tmp_path / "two words, and a comma"
+    prefix = tmp_path / "two words"
     said = built(prefix)
     exports = [line for line in said.splitlines() if line.strip().startswith("export ")]
     script = "\n".join([*exports, 'ls "$KUNLUN_SDK_ROOT/include/xpu" "$KUNLUN_RUNTIME_LIB"'])
@@ -193,3 +194,15 @@ def test_smaller_cards_are_told_loudly(tmp_path: Path):
     assert "SHRUNK CARDS: a P800 OAM has 98304 MiB" in said
     smi = with_accounts(tmp_path / "tree", tmp_path / "state").smi("-m").split()
     assert smi[17:19] == ["0", "512"]
+
+
+def test_a_prefix_with_a_comma_is_refused_since_options_part_folders_by_it(tmp_path):
+    done = build(tmp_path / "a,b")
+    assert done.returncode == 2 and "no comma" in done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_list_without_a_traceback():
+    command = f"{shlex.quote(sys.executable)} -m anychip_sim_kunlun build --list-faults"
+    script = f"set -o pipefail; {command} | head -0"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
