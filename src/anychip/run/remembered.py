@@ -28,7 +28,7 @@ def remembered(cls: type[Chip], folder: Path) -> dict[str, str]:
     path = record_of(folder, cls.name)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise _unreadable(cls, path, str(error)) from error
@@ -47,7 +47,7 @@ def kept_options(folder: Path, chips: Iterable[str]) -> dict[str, dict[str, str]
     for chip in chips:
         try:
             found[chip] = json.loads(record_of(folder, chip).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
     return found
 
