@@ -77,7 +77,15 @@ def test_what_else_goes_wrong_in_the_waiting_thread_is_raised_here(parts, monkey
         parts.queue.synchronize(5.0)
 
 
-def test_a_wait_that_never_ends_hears_ctrl_c_and_close_does_not_wait_again(parts):
+@pytest.fixture
+def ctrl_c():
+    """SIGINT as a program of its own has it: processes that a test runner starts ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_wait_that_never_ends_hears_ctrl_c_and_close_does_not_wait_again(parts, ctrl_c):
     parts.stream.launched("stuck")
     parts.library.call("dev_hang", 1)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
