@@ -38,3 +38,9 @@ def p800(built_runtimes: dict[int, Path], board_maker: Path, tmp_path: Path) -> 
 @pytest.fixture
 def r200(built_runtimes: dict[int, Path], board_maker: Path, tmp_path: Path) -> Tree:
     return tree_of(built_runtimes[4], board_maker, tmp_path / "r200", R200)
+
+
+@pytest.fixture(autouse=True)
+def trees_have_boards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chip's tests, which may have run in this process, lead every child to their board."""
+    monkeypatch.delenv("XPUSIM_STATE", raising=False)
