@@ -105,7 +105,7 @@ class Decider:
         why: list[str] = []
         native = () if call.op in self.denied else self.table.of(call.op)
         for implementation in native:
-            reason = self._guess(implementation) or implementation.declines(call)
+            reason = implementation.declines(call) or self._guess(implementation)
             if reason is None:
                 return Decision(implementation, tuple(why))
             why.append(f"{implementation.id} declines: {reason}")
@@ -130,7 +130,7 @@ class Decider:
             return Decision(None, ("chosen by --op",))
         offers = (*self.table.of(call.op), *self.host.of(call.op))
         implementation = next(i for i in offers if i.id == choice)
-        reason = self._guess(implementation) or implementation.declines(call)
+        reason = implementation.declines(call) or self._guess(implementation)
         if reason is not None:
             raise ChoiceDeclines(call, (f"--op chose {choice}, which declines: {reason}",))
         return Decision(implementation, ("chosen by --op",))
