@@ -4,10 +4,12 @@ first differing token must be closer than twice the measured logit error. Anythi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import tiny_models
 from anychip.config import ServeConfig
 from anychip.engine.offline import OfflineEngine
 from anychip.request import SamplingParams
@@ -96,3 +98,32 @@ def assert_same(
     assert {got[first], wanted[first]} == set(np.argsort(reference)[-2:].tolist())
     assert best - second < 2 * error, f"token {first}: margin {best - second}, error {error}"
     REPORT["ties"] += 1
+
+
+def assert_answers(
+    offline: OfflineEngine, oracle: Oracle, prompts: list[list[int]], count: int, batch: int = 0
+) -> None:
+    """Greedy answers of `count` tokens, `batch` prompts at once (0: all), are the oracle's."""
+    size = batch or len(prompts)
+    starts = range(0, len(prompts), size)
+    batches = (offline.generate(prompts[s : s + size], greedy(count)) for s in starts)
+    found = [completion.token_ids for batch in batches for completion in batch]
+    for prompt, got in zip(prompts, found, strict=True):
+        assert_same(offline, oracle, prompt, got, oracle.answer(prompt, count, got))
+
+
+def demo_oracle(demo_model: Path) -> Oracle:
+    """The demo model's GGUF in transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        demo_model.parent, gguf_file=demo_model.name, dtype=torch.float32
+    )
+    return Oracle(model.eval())
+
+
+def tiny_prompts() -> list[list[int]]:
+    """For a tiny model: of 1 to 150 tokens, two that begin alike."""
+    ids = tiny_models.tiny_tokenizer().encode(" ".join(tiny_models.CORPUS) * 3).ids
+    return [ids[:1], ids[5:22], ids[9:69], ids[9:40] + ids[90:130], ids[:150]]

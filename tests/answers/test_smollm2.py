@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from answers.equality import REPORT, Oracle, assert_same, config, greedy, last_logits
+from answers.equality import (
+    REPORT,
+    Oracle,
+    assert_same,
+    config,
+    demo_oracle,
+    greedy,
+    last_logits,
+)
 from anychip.engine.offline import OfflineEngine
 
 LENGTHS = (5, 6, 7, 9, 12, 16, 17, 31, 32, 33, 48, 64, 100, 127, 128, 129, 200, 300, 450, 600)
@@ -16,13 +24,7 @@ NEW_TOKENS = 24
 
 @pytest.fixture(scope="module")
 def oracle(demo_model: Path) -> Oracle:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(
-        demo_model.parent, gguf_file=demo_model.name, dtype=torch.float32
-    )
-    return Oracle(model.eval())
+    return demo_oracle(demo_model)
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def test_build_compiles_tells_and_keeps_its_options(capsys, sdk, tmp_path, monke
 
 def test_typed_options_and_variables_win_over_kept_ones(tmp_path, monkeypatch, caplog):
     from anychip.chips.kunlun.registration import KunlunChip
-    from anychip.run.remembered import remember
+    from anychip.contract.remembered import remember
 
     caplog.set_level("INFO", "anychip.chip")
     path = remember("kunlun", tmp_path, {"sdk_root": "/kept", "define": "KEPT=1"})

@@ -13,7 +13,7 @@ from anychip.contract.discovery import ChipListing
 @pytest.fixture
 def listed(monkeypatch):
     def list_chips(
-        timeout: float = 20.0, *, describe: bool = False, options=None
+        timeout: float = 20.0, *, describe: bool = False, kept=None
     ) -> list[ChipListing]:
         facts = {"page_sizes": "16"} if describe else {}
         slots = ("capture",) if describe else ()

@@ -17,7 +17,7 @@ from anychip.contract.build import Compatibility, Finding, Verdict
 from anychip.contract.compile import build_error
 from anychip.contract.registration import Probe
 from anychip.ops.saved import load
-from anychip.run import doctor
+from anychip.run import doctor, version_matrix
 
 LACKING = ("--chip-option=primitives_only=true", "--chip-option=without=rsqrt")
 
@@ -252,7 +252,7 @@ def test_no_step_leads_to_versions_that_another_row_doubts() -> None:
         *(row(GOOD, driver="5.1", tool="2"), row(GOOD, driver="5.9"), row(DOUBT, driver="5.[0-4]")),
         row(GOOD, driver="6.1", tool="7"),
     )
-    assert doctor.good_rows(matrix, ["driver", "tool"]) == (
+    assert version_matrix.good_rows(matrix, ["driver", "tool"]) == (
         ", recorded as good: driver 6.1, tool 7; or driver 5.9"
     )
 
@@ -268,7 +268,7 @@ def test_lines_of_the_matrix_have_one_step_the_worst_ones() -> None:
             there = row(GOOD, tool="1"), row(GOOD, sdk="5")  # what is there is no way out
             return (row(DOUBT, call="4.1"), *there, bad, *good)
 
-    doubted, *fine, bad = doctor._matrix(Listed())
+    _, doubted, *fine, bad = version_matrix.version_findings(Listed())
     assert (doubted.verdict, bad.verdict) == (DOUBT, BAD)
     assert [(f.verdict, f.step) for f in fine] == [(GOOD, "")] * 2
     together = "install versions that go together, recorded as good: driver 5, sdk 5"

@@ -56,6 +56,19 @@ def test_headroom_stays_free(opened: Opened) -> None:
     assert 4 * MIB - plan.page_bytes < spent <= 4 * MIB
 
 
+def test_a_layer_has_no_more_pages_than_fit_into_the_largest_block(opened: Opened) -> None:
+    free, block = share(opened, 4 * MIB), 64 * 1024
+    info = MemoryInfo(4 * MIB, 0, 4 * MIB, block, "test")
+    bounded = plan_memory(opened.plan, info, MIB, LIMITS, MemoryWishes(), unified=False)
+    assert 0 < bounded.pages < free.pages
+    group = opened.plan.group
+    assert (bounded.pages + 1) * group.layer_page_bytes <= block
+    assert (bounded.pages + 2) * group.layer_page_bytes > block
+    info = MemoryInfo(4 * MIB, 0, 4 * MIB, 0, "test")
+    with pytest.raises(NotEnoughMemory, match="largest block 0 MiB"):
+        plan_memory(opened.plan, info, MIB, LIMITS, MemoryWishes(), unified=False)
+
+
 def test_unified_memory_is_left_to_others_unless_asked(opened: Opened) -> None:
     alone, shared = share(opened, 4 * MIB), share(opened, 4 * MIB, unified=True)
     asked = share(opened, 4 * MIB, unified=True, fraction=0.85)

@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _forget(config: ServeConfig) -> int:
-    from anychip.run.remembered import forget, record_of
+    from anychip.contract.remembered import forget, record_of
 
     path = record_of(config.build_path, config.backend)
     dropped = forget(config.backend, config.build_path)
@@ -154,7 +154,7 @@ def _compiled(build: Build, config: ServeConfig) -> Finding:
 def _remember(cls: type[Chip], config: ServeConfig) -> Finding:
     """Keep the typed options, and those that were kept before."""
     from anychip.contract.build import Finding, Verdict
-    from anychip.run.remembered import remember, remembered
+    from anychip.contract.remembered import remember, remembered
 
     kept = {**remembered(cls, config.build_path), **config.chip_option}
     kept.pop("build_dir", None)  # the folder in which this is kept

@@ -52,8 +52,8 @@ def build_layer(cls: type[Chip], config: ServeConfig) -> Iterator[Build]:
 def told_options(cls: type[Chip], config: ServeConfig) -> list[str]:
     """Each option that is given, with where its value is from."""
     from anychip.contract.registration import variables_of
+    from anychip.contract.remembered import record_of
     from anychip.run.plan_run import chip_options
-    from anychip.run.remembered import record_of
 
     names = {option.name: option.variable for option in cls.options}
     kept = f"kept in {record_of(config.build_path, cls.name)}"

@@ -29,13 +29,12 @@ def add_arguments() -> FlagParser:
 def run(argv: Sequence[str]) -> int:
     """Print the chips; 0 also where one is unavailable, which is told in its line."""
     arguments = add_arguments().parse_args(list(argv))
-    from anychip.contract.discovery import chip_names, list_chips
-    from anychip.run.remembered import kept_options
+    from anychip.contract.discovery import list_chips
 
     # Opening may compile kernels, so describing has more time than looking.
     verbose = arguments.verbose
-    options = kept_options(read_config([]).build_path, chip_names())
-    chips = list_chips(180 if verbose else 20, describe=verbose, options=options)
+    kept = read_config([]).build_path
+    chips = list_chips(180 if verbose else 20, describe=verbose, kept=kept)
     if arguments.json:
         say(msgspec.json.format(msgspec.json.encode(chips, enc_hook=str), indent=2).decode())
         return 0

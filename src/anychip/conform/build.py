@@ -13,7 +13,7 @@ from typing import Any
 from anychip.conform.expect import Broken, expect, judged
 from anychip.conform.proof import Check, Level, Proof, inconclusive, passed, unsupported
 from anychip.conform.subject import Subject
-from anychip.contract.build import Build, Compatibility, Finding, Library, Verdict
+from anychip.contract.build import Build, Finding, Library, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.layer import empty_slots
@@ -146,16 +146,12 @@ def _matched(build: Build, versions: Mapping[str, str]) -> str:
     """What the chip's own matrix says of these versions. Raises Broken where it says bad."""
     if "matrix" in empty_slots(type(build)):
         return ""
-    rows = [row for row in build.matrix() if _fits(row, versions)]
+    rows = [row for row in build.matrix() if row.fits(versions)]
     for row in rows:
         what = ", ".join(f"{n} {v}" for n, v in row.versions.items())
         expect(row.verdict is not Verdict.BAD, f"known not to work: {what} ({row.source})")
     good = [row.source for row in rows if row.verdict is Verdict.GOOD]
     return f"known to work ({'; '.join(good)})" if good else "no row of the matrix is about these"
-
-
-def _fits(row: Compatibility, versions: Mapping[str, str]) -> bool:
-    return all(versions.get(name) == version for name, version in row.versions.items())
 
 
 @judged

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from fnmatch import fnmatchcase
 
 from anychip.contract.layer import Layer, optional, required
 
@@ -44,11 +45,17 @@ class Library:
 
 @dataclass(frozen=True)
 class Compatibility:
-    """One row of the version matrix, with where that was recorded."""
+    """One row of the version matrix, with where that was recorded. A version may be a pattern
+    (`5.*`)."""
 
     versions: Mapping[str, str]
     verdict: Verdict
     source: str
+
+    def fits(self, here: Mapping[str, str]) -> bool:
+        """Whether the row is about the versions that are here."""
+        parts = self.versions.items()
+        return all(n in here and fnmatchcase(here[n], pattern) for n, pattern in parts)
 
 
 class Build(Layer, contract=True):

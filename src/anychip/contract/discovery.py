@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from anychip.contract.child import ChildFailed, run_in_child
@@ -22,6 +23,7 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
+from anychip.contract.remembered import merged
 
 
 class UnknownChip(ContractError):
@@ -101,21 +103,17 @@ def list_chips(
     timeout: float = 20.0,
     *,
     describe: bool = False,
-    options: Mapping[str, Mapping[str, str]] | None = None,
+    kept: Path | None = None,
 ) -> list[ChipListing]:
     """Every installed chip with its devices, or why it is not available; imports none of them.
 
     timeout: seconds for each chip. describe: open the first device, for its capabilities.
-    options: by chip, as they would be typed; the others have their defaults.
+    kept: the folder with the options that `anychip build` was given; see `remembered`.
     """
     entries = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name)
-
-    def listing(entry: EntryPoint) -> ChipListing:
-        given = dict((options or {}).get(entry.name, {}))
-        return _listing(entry, timeout, {"describe": describe, "options": given})
-
+    wishes = {"describe": describe, "kept": str(kept) if kept else None}
     with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(pool.map(listing, entries))
+        return list(pool.map(lambda e: _listing(e, timeout, wishes), entries))
 
 
 def _listing(entry: EntryPoint, timeout: float, wishes: Mapping[str, Any]) -> ChipListing:
@@ -136,7 +134,8 @@ def describe_entry(question: Mapping[str, Any]) -> dict[str, Any]:
     entry = EntryPoint(question["name"], question["value"], ENTRY_POINT_GROUP)
     try:
         cls = _load(entry)
-        return _described(cls, read_options(cls, question["options"]), question["describe"])
+        given = merged(cls, {}, Path(question["kept"])) if question["kept"] else {}
+        return _described(cls, read_options(cls, given), question["describe"])
     except Exception as error:  # noqa: BLE001 - any code may run here; the reason is told
         return {"available": False, "reason": f"{type(error).__name__}: {error}"}
 

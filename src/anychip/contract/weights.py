@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from anychip.contract.dtype import DType
+from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.layer import Layer, required
 from anychip.contract.tensor import Shape, Tensor
 
@@ -67,6 +68,36 @@ class Weight:
     spec: WeightSpec
     tensors: tuple[Tensor, ...]
     dense: Tensor | None = None
+
+
+def stacked(
+    chip: str,
+    formats: tuple[str, ...],
+    shapes: tuple[Shape, ...],
+    dtype: DType | None = None,
+) -> WeightSpec:
+    """For a chip that keeps weights dense and row-major: what parts of these become, stacked.
+
+    dtype: what every weight becomes; None: as it comes, parts that differ become float32.
+    Raises ChipError (invalid) for a format that is not plain, or parts that do not stack.
+    """
+    unknown = sorted(set(formats) - set(PLAIN_FORMATS))
+    if unknown:
+        text = f"weight format {unknown[0]}; taken are {', '.join(PLAIN_FORMATS)}"
+        raise invalid(chip, ChipLayer.OPERATORS, text)
+    if not shapes or len({shape[1:] for shape in shapes}) != 1:
+        raise invalid(chip, ChipLayer.OPERATORS, f"parts of shapes {shapes} do not stack")
+    held = dtype or (DType(formats[0]) if len(set(formats)) == 1 else DType.FLOAT32)
+    shape = (sum(s[0] for s in shapes), *shapes[0][1:])
+    return WeightSpec(held.value, shape, math.prod(shape) * held.itemsize, dense=True)
+
+
+def check_bytes(chip: str, part: HostWeight) -> None:
+    """Raise ChipError (invalid) where a part has more or fewer bytes than its shape says."""
+    wanted = format_bytes(part.format, part.shape)
+    if part.data.nbytes != wanted:
+        text = f"a {part.format} weight {part.shape} has {part.data.nbytes:,} bytes, not {wanted:,}"
+        raise invalid(chip, ChipLayer.OPERATORS, text)
 
 
 class Weights(Layer, contract=True):

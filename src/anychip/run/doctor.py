@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from anychip.config import ServeConfig
-from anychip.contract.build import Build, Compatibility, Finding, Verdict
+from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.discovery import load_chip, open_chip
-from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError
 from anychip.contract.layer import empty_slots
-from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.memory import MemoryInfo
 from anychip.contract.registration import (
     Chip,
     Probe,
@@ -25,30 +22,19 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
-from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.version import CONTRACT
 from anychip.run.divergences import opening
 from anychip.run.links import LinkSpeed, link_findings, rank_findings
 from anychip.run.plan_run import chip_options
+from anychip.run.round_trip import copies_finding
+from anychip.run.version_matrix import good_rows, version_findings
 
 DEVICE_TIMEOUT_S = 60.0
 """For `check_device`, which runs in a process of its own and may compile first."""
 
-COPIED_SIZES = (2**20, 1, 4097, 65_539) * 2
-"""Bytes of each round trip: whole and odd sizes, and often enough for a fault now and then."""
-MOSTLY = 0.9
-"""Part of a copy's end that must differ for all of it to be missing: random bytes may be equal."""
 LITTLE = 0.1
 """Share of the memory: less than this free is told."""
 
-MOST_ROWS = 3
-"""Rows of the version matrix that a step names."""
-
-_SAYS = {
-    Verdict.GOOD: "recorded as good in",
-    Verdict.BAD: "do not go together, recorded in",
-    Verdict.UNKNOWN: "in doubt, see",
-}
 _COMPILER_ERROR = re.compile(r"([^\s:]+:\d+)(?::\d+)?: (?:fatal )?error: (.+)")
 _INSTALL = re.compile(r"pip install (?:'[^']+'|\S+)")
 
@@ -191,7 +177,7 @@ class ChipLooks:
         if self._has_toolchain:
             build = self._class.toolchain(self._options)
             yield from build.check()
-            yield from _versions(build)
+            yield from version_findings(build)
 
     def _probe(self) -> Iterator[Finding]:
         index, probe = self._config.device_index, probe_chip(self._class, self._options)
@@ -282,98 +268,13 @@ class ChipLooks:
 
     def _versions(self) -> Iterator[Finding]:
         if not self._has_toolchain:
-            yield from _versions(self._chip.build)
+            yield from version_findings(self._chip.build)
 
     def _copies(self) -> Iterator[Finding]:
-        memory = self._chip.memory
-        buffer = memory.allocate(max(COPIED_SIZES))
-        try:
-            told = [_round_trip(memory, buffer, size) for size in COPIED_SIZES]
-        finally:
-            memory.free(buffer)
-        wrong = next(filter(None, told), "")
-        if wrong:
-            yield Finding("copies", Verdict.BAD, wrong, conform_step(self._config, "memory"))
-        else:
-            text = f"{max(COPIED_SIZES):,} bytes went in and came back, and other sizes"
-            yield Finding("copies", Verdict.GOOD, text)
+        yield copies_finding(self._chip.memory, conform_step(self._config, "memory"))
 
     def _memory(self) -> Iterator[Finding]:
         yield _memory_finding(self._chip.memory.info())
-
-
-def _versions(build: Build) -> Iterator[Finding]:
-    text = ", ".join(f"{name} {version}" for name, version in build.versions().items())
-    yield Finding("versions", Verdict.GOOD, text or "the chip tells none")
-    yield from _matrix(build)
-
-
-def _matrix(build: Build) -> Iterator[Finding]:
-    """What the chip's own matrix says of the versions that are here."""
-    if "matrix" in empty_slots(type(build)):
-        return
-    here, matrix = build.versions(), build.matrix()
-    rows = [row for row in matrix if _fits(row, here)]
-    troubled = [row for row in rows if row.verdict is not Verdict.GOOD]
-    troubled.sort(key=lambda row: row.verdict is not Verdict.BAD)
-    # One suggestion for all lines, the worst one's: two sets would contradict each other.
-    others = [row for row in matrix if row in troubled or row not in rows]
-    together = good_rows(others, troubled[0].versions) if troubled else ""
-    for row in rows:
-        good = row.verdict is Verdict.GOOD
-        step = "" if good else f"install versions that go together{together}"
-        text = f"{_named(row.versions)}: {_SAYS[row.verdict]} {row.source}"
-        yield Finding("version matrix", row.verdict, text, step)
-    if not rows:
-        text = "not seen: no row of the chip's matrix is about these versions"
-        step = "anychip conform proves what a row would only record"
-        yield Finding("version matrix", Verdict.UNKNOWN, text, step)
-
-
-def _named(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def good_rows(matrix: Iterable[Compatibility], names: Iterable[str]) -> str:
-    """Versions of these parts that are recorded as good, nearest rows first; may be empty.
-
-    A set that another row doubts is left out.
-    """
-    asked, known = frozenset(names), tuple(matrix)
-    doubts = [row for row in known if row.verdict is not Verdict.GOOD]
-    good = [row for row in known if row.verdict is Verdict.GOOD and asked & set(row.versions)]
-    good = [row for row in good if not any(_covers(doubt, row.versions) for doubt in doubts)]
-    good.sort(key=lambda row: len(asked & set(row.versions)), reverse=True)
-    told = "; or ".join(_named(row.versions) for row in good[:MOST_ROWS])
-    return f", recorded as good: {told}" if told else ""
-
-
-def _covers(row: Compatibility, versions: Mapping[str, str]) -> bool:
-    """Whether a row, which may hold patterns (`5.*`), is about these versions too."""
-    parts = row.versions.items()
-    return all(n in versions and fnmatchcase(versions[n], pattern) for n, pattern in parts)
-
-
-def _fits(row: Compatibility, here: Mapping[str, str]) -> bool:
-    return all(here.get(name) == version for name, version in row.versions.items())
-
-
-def _round_trip(memory: Memory, buffer: Buffer, size: int) -> str:
-    """Random bytes in and out again: what was wrong with it, or nothing."""
-    sent, back = os.urandom(size), bytearray(size)
-    tensor = Tensor((size,), DType.UINT8, buffer=buffer)
-    memory.copy_in(tensor, memoryview(sent))
-    memory.copy_out(tensor, memoryview(back))
-    wrong = [at for at, (a, b) in enumerate(zip(sent, back, strict=True)) if a != b]
-    if not wrong:
-        return ""
-    end = size - wrong[0]
-    if wrong[0] == 0 or len(wrong) < MOSTLY * end:
-        return f"{len(wrong):,} of {size:,} bytes came back changed"
-    memory.copy_out(tensor, memoryview(back))
-    way = "out of" if back == sent else "into"
-    text = f"the last {end:,} of {size:,} bytes did not arrive on the way {way} the device: host "
-    return text + "and device count the length of a copy differently"
 
 
 def _memory_finding(info: MemoryInfo) -> Finding:

@@ -106,7 +106,9 @@ def plan_memory(
     wanted = limits.max_running * plan.most_pages
     if wishes.max_total_tokens is not None:
         wanted = min(wanted, -(-wishes.max_total_tokens // plan.group.page_size))
-    pages = min(pages, wanted)
+    # A layer's keys, and its values, lie in one block each: where the device's blocks are bounded,
+    # a layer has no more pages than fit into one.
+    pages = max(min(pages, wanted, info.largest // plan.group.layer_page_bytes - 1), 0)
     longest = min(plan.context_length, pages * plan.group.page_size)
     found = MemoryPlan(
         info,
@@ -139,7 +141,8 @@ def _check(plan: ModelPlan, found: MemoryPlan, wishes: MemoryWishes, share: floa
     need = pages * found.page_bytes
     raise NotEnoughMemory(
         f"not enough memory for one sequence of {least} tokens: its cache needs {_mib(need)}, "
-        f"room is left for {found.longest} tokens ({numbers}). Lower --context-length, or raise "
+        f"room is left for {found.longest} tokens ({numbers}; largest block "
+        f"{_mib(found.info.largest)}). Lower --context-length, or raise "
         "--mem-fraction-static or --max-total-tokens"
     )
 

@@ -9,6 +9,7 @@ from anychip.config import ServeConfig
 from anychip.contract.discovery import load_chip, open_chip
 from anychip.contract.operators import OperatorTable
 from anychip.contract.registration import Chip
+from anychip.contract.remembered import merged
 from anychip.model.checkpoint import Checkpoint, open_checkpoint
 from anychip.model.demo import demo_model_path
 from anychip.ops.decide import Decider
@@ -17,7 +18,6 @@ from anychip.ops.record import Recorder
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import ModelPlan, ModelPlanError, ModelWishes, plan_model, trace_step
 from anychip.run.proved import proved_ids
-from anychip.run.remembered import merged
 from anychip.run.sizes import Sizes
 
 DEFAULT_RUNNING = 64

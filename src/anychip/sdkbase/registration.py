@@ -3,21 +3,17 @@ all, a check of one device that may hang."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from typing import Any
 
-from anychip.contract.build import Finding, Verdict
+from anychip.contract.build import Finding
 from anychip.contract.child import ChildFailed, run_in_child
-from anychip.contract.dtype import DType
+from anychip.contract.device_check import check_in_child
 from anychip.contract.errors import ChipError, ChipLayer, ContractError
 from anychip.contract.layer import empty_slots
-from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import Chip, Device, Probe
-from anychip.contract.tensor import Tensor
 from anychip.sdkbase.build import red
 from anychip.sdkbase.machine import visible_cards
 from anychip.sdkbase.sdk import Sdk
@@ -128,19 +124,7 @@ class SdkChip(Chip, abstract=True):
     @classmethod
     def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, added to themselves, back out, in a child process: it may hang there."""
-        name = f"{cls.name} device {device}"
-        question = {"module": cls.__module__, "name": cls.__name__, "device": device}
-        try:
-            given = question | {"options": dict(options)}
-            seen = run_in_child(f"{__name__}:double_ones", given, timeout)
-        except ChildFailed as error:
-            return Finding(name, Verdict.BAD, str(error), cls._if_sick)
-        if isinstance(seen, str):
-            return Finding(name, Verdict.BAD, seen, f"anychip build {cls.name}")
-        if seen == [2.0] * 4:
-            return Finding(name, Verdict.GOOD, "ones were added on the device")
-        text = f"1 + 1 gave {seen}: wrongly added, or bytes did not arrive"
-        return Finding(name, Verdict.BAD, text, cls._if_sick)
+        return check_in_child(cls, device, timeout, options, cls._if_sick)
 
 
 def looked(look: Callable[[Seen], None], no_driver: Collection[int] = ()) -> dict[str, Any]:
@@ -159,22 +143,3 @@ def looked(look: Callable[[Seen], None], no_driver: Collection[int] = ()) -> dic
     if not seen.cards and not seen.problem:
         seen.problem = "libraries and driver are there, a card is not"
     return asdict(seen)
-
-
-def double_ones(question: Mapping[str, Any]) -> list[float] | str:
-    """In the child process of `check_device`. A text is about the build, not about the card."""
-    cls = getattr(import_module(question["module"]), question["name"])
-    try:
-        chip = cls.open(question["device"], question["options"])
-    except ChipError as error:
-        if error.fact.layer is not ChipLayer.BUILD:
-            raise
-        return str(error)
-    ones, y = (Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
-    chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
-    spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": y.spec}, {})
-    chip.operators.of("add")[0].prepare(Call(spec, {"a": ones, "b": ones}, {"y": y}))()
-    result = array("f", [0.0] * 4)
-    chip.memory.copy_out(y, memoryview(result))
-    chip.close()
-    return list(result)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipError, ChipLayer, invalid
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import Shape, Tensor
 from anychip.contract.weights import (
-    PLAIN_FORMATS,
     HostWeight,
     Weight,
     Weights,
     WeightSpec,
     WeightUse,
+    check_bytes,
+    stacked,
 )
 from anychip.sdkbase.dtypes import NUMPY
 
@@ -32,14 +31,7 @@ class DenseWeights(Weights):
         self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
     ) -> WeightSpec:
         """Size and format; allocates nothing. Raises ChipError (invalid)."""
-        unknown = sorted(set(formats) - set(PLAIN_FORMATS))
-        if unknown:
-            raise self._refused(f"weight format {unknown[0]}; taken are {', '.join(PLAIN_FORMATS)}")
-        if not shapes or len({shape[1:] for shape in shapes}) != 1:
-            raise self._refused(f"parts of shapes {shapes} do not stack")
-        dtype = DType(formats[0]) if len(set(formats)) == 1 else DType.FLOAT32
-        shape = (sum(s[0] for s in shapes), *shapes[0][1:])
-        return WeightSpec(dtype.value, shape, prod(shape) * dtype.itemsize, dense=True)
+        return stacked(self._chip, formats, shapes)
 
     def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:
         """Copy the parts in, one behind the other. Raises ChipError."""
@@ -60,12 +52,5 @@ class DenseWeights(Weights):
 
     def _values(self, part: HostWeight) -> np.ndarray[Any, Any]:
         """A part's elements in its own type, in one row."""
-        held = NUMPY[DType(part.format)]
-        expected = prod(part.shape) * held.itemsize
-        if part.data.nbytes != expected:
-            text = f"a {part.format} weight {part.shape} has {part.data.nbytes:,} bytes"
-            raise self._refused(f"{text}, not {expected:,}")
-        return np.frombuffer(part.data, held)
-
-    def _refused(self, text: str) -> ChipError:
-        return invalid(self._chip, ChipLayer.OPERATORS, text)
+        check_bytes(self._chip, part)
+        return np.frombuffer(part.data, NUMPY[DType(part.format)])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from anychip.contract.build import Finding, Verdict
-from anychip.contract.child import ChildFailed, run_in_child
+from anychip.contract.build import Finding
+from anychip.contract.device_check import check_in_child
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
-from anychip.contract.operators import Call, CallSpec, Implementation, OperatorTable
+from anychip.contract.operators import Implementation, OperatorTable
 from anychip.contract.registration import (
     Capabilities,
     Chip,
@@ -22,7 +20,6 @@ from anychip.contract.registration import (
     Probe,
     parse_bytes,
 )
-from anychip.contract.tensor import Tensor
 from anychip.contract.weights import PLAIN_FORMATS
 from anychip.torchbase.build import INSTALL, TorchBuild
 
@@ -104,19 +101,7 @@ class TorchChip(Chip, abstract=True):
     @classmethod
     def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, doubled, back out, in a child process."""
-        name = f"{cls.name} device {device}"
-        question = {
-            "module": cls.__module__,
-            "name": cls.__name__,
-            "device": device,
-            "options": dict(options),
-        }
-        try:
-            seen = run_in_child(f"{__name__}:double_ones", question, timeout)
-        except ChildFailed as error:
-            return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
-        good = seen == [2.0] * 4
-        return Finding(name, Verdict.GOOD if good else Verdict.BAD, f"1 + 1 gave {seen}")
+        return check_in_child(cls, device, timeout, options)
 
     @classmethod
     def map_error(cls, code: int) -> ErrorFact:
@@ -142,17 +127,3 @@ def _weight_dtype(chip: str, text: str) -> DType | None:
         hint = f"say one of {', '.join(PLAIN_FORMATS)}"
         raise ContractError(f"chip '{chip}': option weights={text}: {hint}")
     return DType(text) if text else None
-
-
-def double_ones(question: Mapping[str, Any]) -> list[float]:
-    """What the child of `check_device` does."""
-    cls = getattr(import_module(question["module"]), question["name"])
-    chip = cls.open(question["device"], question["options"])
-    ones, y = (Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
-    chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
-    spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": y.spec}, {})
-    chip.operators.of("add")[0].prepare(Call(spec, {"a": ones, "b": ones}, {"y": y}))()
-    result = array("f", [0.0] * 4)
-    chip.memory.copy_out(y, memoryview(result))
-    chip.close()
-    return list(result)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipError, ChipLayer, invalid
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import Shape, Tensor
 from anychip.contract.weights import (
-    PLAIN_FORMATS,
     HostWeight,
     Weight,
     Weights,
     WeightSpec,
     WeightUse,
-    format_bytes,
+    check_bytes,
+    stacked,
 )
 from anychip.torchbase.views import view_of
 
@@ -32,21 +29,13 @@ class TorchWeights(Weights):
         self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
     ) -> WeightSpec:
         """Raises ChipError (invalid) for a format that is not plain, or parts that do not stack."""
-        unknown = sorted(set(formats) - set(PLAIN_FORMATS))
-        if unknown:
-            raise self._refused(f"format {unknown[0]}; taken are {', '.join(PLAIN_FORMATS)}")
-        if not shapes or len({shape[1:] for shape in shapes}) != 1:
-            raise self._refused(f"parts of shapes {shapes} do not stack")
-        same = DType(formats[0]) if len(set(formats)) == 1 else DType.FLOAT32
-        dtype = self._dtype or same
-        shape = (sum(s[0] for s in shapes), *shapes[0][1:])
-        return WeightSpec(dtype.value, shape, math.prod(shape) * dtype.itemsize, dense=True)
+        return stacked(self._chip, formats, shapes, self._dtype)
 
     def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:
         """Copy each part behind the ones before, converted on the device where it must be."""
         spec = self.plan(tuple(p.format for p in parts), tuple(p.shape for p in parts), uses)
         for part in parts:
-            self._check_bytes(part)
+            check_bytes(self._chip, part)
         buffer = self._memory.allocate(spec.nbytes)
         dense = Tensor(spec.shape, DType(spec.format), buffer=buffer)
         row = 0
@@ -72,12 +61,3 @@ class TorchWeights(Weights):
     def release(self, weight: Weight) -> None:
         """Free the one buffer behind it."""
         self._memory.free(weight.tensors[0].buffer)
-
-    def _check_bytes(self, part: HostWeight) -> None:
-        wanted = format_bytes(part.format, part.shape)
-        if part.data.nbytes != wanted:
-            text = f"{part.format} {part.shape} has {part.data.nbytes:,} bytes, not {wanted:,}"
-            raise self._refused(text)
-
-    def _refused(self, text: str) -> ChipError:
-        return invalid(self._chip, ChipLayer.OPERATORS, f"weight: {text}")

@@ -8,7 +8,7 @@ import kunlun_sim
 import pytest
 
 import tiny_models
-from answers.equality import Oracle, assert_same, config, greedy
+from answers.equality import Oracle, assert_answers, config, demo_oracle, tiny_prompts
 from anychip.engine.offline import OfflineEngine
 
 CROSS = [  # radix cache, chunk, prompts at once, retract every, page size
@@ -37,18 +37,12 @@ def oracle() -> Oracle:
     return Oracle(tiny_models.make_hf_model())
 
 
-@pytest.fixture(scope="module")
-def prompts() -> list[list[int]]:
-    ids = tiny_models.tiny_tokenizer().encode(" ".join(tiny_models.CORPUS) * 3).ids
-    return [ids[:1], ids[5:22], ids[9:69], ids[9:40] + ids[90:130], ids[:150]]
-
-
 def served(offline: OfflineEngine, op: str) -> set[str]:
     return {how for name, how, _ in offline.info.operators if name == op}
 
 
 @pytest.mark.parametrize("case", CROSS, ids=str)
-def test_tiny_model_with_heads_that_the_vendor_declines(chosen, tiny, oracle, prompts, case):
+def test_tiny_model_with_heads_that_the_vendor_declines(chosen, tiny, oracle, case):
     cache, chunk, batch, retract, page = case
     asked = config(
         tiny,
@@ -61,12 +55,7 @@ def test_tiny_model_with_heads_that_the_vendor_declines(chosen, tiny, oracle, pr
         force_retract_every=retract,
     )
     with OfflineEngine(asked) as offline:
-        starts = range(0, len(prompts), batch)
-        batches = (offline.generate(prompts[s : s + batch], greedy(NEW_TOKENS)) for s in starts)
-        found = [completion for batch in batches for completion in batch]
-        for prompt, completion in zip(prompts, found, strict=True):
-            wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
-            assert_same(offline, oracle, prompt, completion.token_ids, wanted)
+        assert_answers(offline, oracle, tiny_prompts(), NEW_TOKENS, batch)
         assert offline.engine.scheduler.check() == []
         assert served(offline, "paged_attention") == {"kunlun.paged_attention_composed"}
         composed = {op for op, _, kind in offline.info.operators if kind != "native"}
@@ -75,13 +64,7 @@ def test_tiny_model_with_heads_that_the_vendor_declines(chosen, tiny, oracle, pr
 
 @pytest.fixture(scope="module")
 def smollm2(demo_model) -> Oracle:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(
-        demo_model.parent, gguf_file=demo_model.name, dtype=torch.float32
-    )
-    return Oracle(model.eval())
+    return demo_oracle(demo_model)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -92,8 +75,5 @@ def test_smollm2_gives_the_oracles_tokens(chosen, demo_model, smollm2, dtype) ->
     with OfflineEngine(asked) as offline:
         ids = offline.tokenizer.encode(TEXT)
         prompts = [ids, ids[:5], ids[6:] + ids[:6]]
-        found = offline.generate(prompts, greedy(NEW_TOKENS))
-        for prompt, completion in zip(prompts, found, strict=True):
-            wanted = smollm2.answer(prompt, NEW_TOKENS, completion.token_ids)
-            assert_same(offline, smollm2, prompt, completion.token_ids, wanted)
+        assert_answers(offline, smollm2, prompts, NEW_TOKENS)
         assert served(offline, "paged_attention") == {"kunlun.paged_attention"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tiny_models
-from answers.equality import Oracle, assert_same, config, greedy
+from answers.equality import Oracle, assert_answers, config, demo_oracle, tiny_prompts
 from anychip.engine.offline import OfflineEngine
 
 CROSS = [  # radix cache, chunk, prompts at once, retract every, page size
@@ -29,14 +29,8 @@ def oracle() -> Oracle:
     return Oracle(tiny_models.make_hf_model())
 
 
-@pytest.fixture(scope="module")
-def prompts() -> list[list[int]]:
-    ids = tiny_models.tiny_tokenizer().encode(" ".join(tiny_models.CORPUS) * 3).ids
-    return [ids[:1], ids[5:22], ids[9:69], ids[9:40] + ids[90:130], ids[:150]]
-
-
 @pytest.mark.parametrize("case", CROSS, ids=str)
-def test_tiny_model(tiny, oracle, prompts, case) -> None:
+def test_tiny_model(tiny, oracle, case) -> None:
     cache, chunk, batch, retract, page = case
     asked = config(
         tiny,
@@ -48,12 +42,7 @@ def test_tiny_model(tiny, oracle, prompts, case) -> None:
         force_retract_every=retract,
     )
     with OfflineEngine(asked) as offline:
-        starts = range(0, len(prompts), batch)
-        batches = (offline.generate(prompts[s : s + batch], greedy(NEW_TOKENS)) for s in starts)
-        found = [completion for batch in batches for completion in batch]
-        for prompt, completion in zip(prompts, found, strict=True):
-            wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
-            assert_same(offline, oracle, prompt, completion.token_ids, wanted)
+        assert_answers(offline, oracle, tiny_prompts(), NEW_TOKENS, batch)
         assert offline.engine.scheduler.check() == []
         memory = offline.engine.runner._chip.memory
         composed = {op for op, _, kind in offline.info.operators if kind != "native"}
@@ -62,18 +51,8 @@ def test_tiny_model(tiny, oracle, prompts, case) -> None:
 
 
 def test_smollm2_gives_the_oracles_tokens(demo_model) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(
-        demo_model.parent, gguf_file=demo_model.name, dtype=torch.float32
-    )
-    oracle = Oracle(model.eval())
     asked = config(demo_model, backend="torch", dtype="float32", context_length=512)
     with OfflineEngine(asked) as offline:
         ids = offline.tokenizer.encode(TEXT)
         prompts = [ids, ids[:5], ids[6:] + ids[:6]]
-        found = offline.generate(prompts, greedy(NEW_TOKENS))
-        for prompt, completion in zip(prompts, found, strict=True):
-            wanted = oracle.answer(prompt, NEW_TOKENS, completion.token_ids)
-            assert_same(offline, oracle, prompt, completion.token_ids, wanted)
+        assert_answers(offline, demo_oracle(demo_model), prompts, NEW_TOKENS)

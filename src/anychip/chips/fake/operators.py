@@ -19,12 +19,13 @@ from anychip.contract.operators import Call, Implementation, Launch, OperatorTab
 from anychip.contract.signature import Arg, Layout, Tier, infer_outputs
 from anychip.contract.tensor import Buffer, IndexPair, Shape, Tensor
 from anychip.contract.weights import (
-    PLAIN_FORMATS,
     HostWeight,
     Weight,
     Weights,
     WeightSpec,
     WeightUse,
+    check_bytes,
+    stacked,
 )
 from anychip.hostops import NUMPY_DTYPES
 from anychip.hostops import table as borrowed
@@ -143,16 +144,7 @@ class FakeWeights(Weights):
         self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
     ) -> WeightSpec:
         """Size and format; allocates nothing. Raises ChipError (invalid)."""
-        unknown = sorted(set(formats) - set(PLAIN_FORMATS))
-        if unknown:
-            text = f"weight format {unknown[0]}; taken are {', '.join(PLAIN_FORMATS)}"
-            raise invalid(CHIP, ChipLayer.OPERATORS, text)
-        if not shapes or len({shape[1:] for shape in shapes}) != 1:
-            raise invalid(CHIP, ChipLayer.OPERATORS, f"parts of shapes {shapes} do not stack")
-        dtype = DType(formats[0]) if len(set(formats)) == 1 else DType.FLOAT32
-        shape = (sum(s[0] for s in shapes), *shapes[0][1:])
-        size = int(np.prod(shape)) * dtype.itemsize
-        return WeightSpec(dtype.value, shape, size, dense=True)
+        return stacked(CHIP, formats, shapes)
 
     def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:
         """Stack and copy in."""
@@ -171,14 +163,8 @@ class FakeWeights(Weights):
 
 
 def _array(part: HostWeight) -> np.ndarray:
-    dtype = NUMPY_DTYPES[DType(part.format)]
-    expected = int(np.prod(part.shape)) * dtype.itemsize
-    if part.data.nbytes != expected:
-        text = (
-            f"a {part.format} weight {part.shape} has {part.data.nbytes:,} bytes, not {expected:,}"
-        )
-        raise invalid(CHIP, ChipLayer.OPERATORS, text)
-    return np.frombuffer(part.data, dtype).reshape(part.shape)
+    check_bytes(CHIP, part)
+    return np.frombuffer(part.data, NUMPY_DTYPES[DType(part.format)]).reshape(part.shape)
 
 
 def strict_table(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from typing import Any
 
 from anychip.chips.fake.build import FakeBuild
 from anychip.chips.fake.memory import CHIP, FACTS, Code, FakeMemory, FakeTelemetry, Store
 from anychip.chips.fake.operators import FakeQueue, FakeWeights, Faults, Stream, strict_table
-from anychip.contract.build import Finding, Verdict
+from anychip.contract.build import Finding
 from anychip.contract.catalogue import CATALOGUE
-from anychip.contract.child import ChildFailed, run_in_child
+from anychip.contract.device_check import check_in_child
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
-from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import (
     Capabilities,
     Chip,
@@ -24,7 +22,6 @@ from anychip.contract.registration import (
     parse_bytes,
     register_chip,
 )
-from anychip.contract.tensor import Tensor
 
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 
@@ -79,14 +76,7 @@ class FakeChip(Chip):
     @classmethod
     def check_device(cls, device: int, timeout: float, options: Mapping[str, Any]) -> Finding:
         """Ones in, doubled, back out, in a child process."""
-        name = f"{CHIP} device {device}"
-        try:
-            seen = run_in_child(f"{__name__}:double_ones", dict(options), timeout)
-        except ChildFailed as error:
-            return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
-        good = seen == [2.0] * 4
-        text = "ones were added on the device" if good else f"1 + 1 gave {seen}"
-        return Finding(name, Verdict.GOOD if good else Verdict.BAD, text)
+        return check_in_child(cls, device, timeout, options)
 
     @classmethod
     def map_error(cls, code: int) -> ErrorFact:
@@ -116,17 +106,3 @@ def _operators(text: str) -> frozenset[str]:
     if unknown:
         raise ContractError(f"chip '{CHIP}': option without: no operator is named '{unknown[0]}'")
     return names
-
-
-def double_ones(options: Mapping[str, Any]) -> list[float]:
-    """What the child of `check_device` does."""
-    chip = FakeChip(options)
-    ones = Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16))
-    twos = Tensor((4,), DType.FLOAT32, buffer=chip.memory.allocate(16))
-    chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
-    spec = CallSpec("add", {"a": ones.spec, "b": ones.spec}, {"y": twos.spec}, {})
-    chip.operators.of("add")[0].prepare(Call(spec, {"a": ones, "b": ones}, {"y": twos}))()
-    result = array("f", [0.0] * 4)
-    chip.memory.copy_out(twos, memoryview(result))
-    chip.close()
-    return list(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,19 +41,11 @@ def remembered(cls: type[Chip], folder: Path) -> dict[str, str]:
     return kept
 
 
-def kept_options(folder: Path, chips: Iterable[str]) -> dict[str, dict[str, str]]:
-    """What is kept for each of these chips, unchecked: for listing them, which imports none."""
-    found = {}
-    for chip in chips:
-        try:
-            found[chip] = json.loads(record_of(folder, chip).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-    return found
-
-
 def merged(cls: type[Chip], typed: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Typed options, and those that are kept, but for the ones whose vendor variable is set."""
+    """Typed options, and those that are kept, but for the ones whose vendor variable is set.
+
+    Raises as `remembered` does.
+    """
     kept = remembered(cls, folder)
     used = {n: v for n, v in kept.items() if n not in typed and n not in variables_of(cls)}
     if used:
