@@ -240,3 +240,25 @@ def is_running(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture(scope="module")
+def with_kept_options(tmp_path_factory):
+    """A listing where options were kept: one damaged record, one unknown name, one good."""
+    folder = tmp_path_factory.mktemp("cards")
+    built = tmp_path_factory.mktemp("build")
+    built.chmod(0o700)
+    kept = {"tidy": '{"size": "9"}', "absent": "{", "stuck": '{"colour": "red"}'}
+    for name, text in kept.items():
+        (built / f"{name}.json").write_text(text)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        put_on_path(folder, monkeypatch)
+        chips = list_chips(timeout=15.0, kept=built)
+        return {c.name: c for c in chips if c.name in CHIPS}
+
+
+def test_options_that_a_build_kept_are_read_where_the_chip_is(with_kept_options):
+    assert with_kept_options["tidy"].available
+    damaged, unknown = with_kept_options["absent"].reason, with_kept_options["stuck"].reason
+    assert "absent.json" in damaged and "--forget" in damaged
+    assert "has no option 'colour'" in unknown and "--forget" in unknown
