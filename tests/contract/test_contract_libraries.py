@@ -198,7 +198,9 @@ def test_one_library_from_two_files_is_told_with_both_and_the_variable(tree, mon
     monkeypatch.setenv("LD_LIBRARY_PATH", str(second.parent))
     (cause,) = bad(look(tree.search(first, top)))
     assert cause.name == "libbase"
-    assert f"loaded from two files: {first} and {second}; LD_LIBRARY_PATH brings" in cause.text
+    package = "(package pack-libbase.so)"
+    twice = f"loaded from two files: {first} and {second} {package}; LD_LIBRARY_PATH"
+    assert twice in cause.text
     assert cause.step == f"take {second.parent} out of LD_LIBRARY_PATH"
 
 
@@ -218,7 +220,8 @@ def test_another_file_of_the_name_on_the_shells_path_is_told(tree, monkeypatch):
     found = look(tree.search(base))
     assert not bad(found)
     (unsure,) = [f for f in found if f.verdict is Verdict.UNKNOWN]
-    assert f"{base} is taken" in unsure.text and str(other) in unsure.text
+    assert f"{base} is taken (package pack-libbase.so.2)" in unsure.text
+    assert str(other) in unsure.text
     assert unsure.step == f"keep one: take {other.parent} out of LD_LIBRARY_PATH"
     shutil.copyfile(base, other)  # the same library twice is no matter
     assert all(f.verdict is Verdict.GOOD for f in look(tree.search(base)))
@@ -229,7 +232,8 @@ def test_a_second_file_in_the_folders_that_are_searched_is_told(tree):
     other = tree.make("libbase.so.2", BASE + "\nint other;", folder="more")
     search = tree.search(base, folders=("lib", "more", "lib"))
     (unsure,) = [f for f in look(search) if f.verdict is Verdict.UNKNOWN]
-    assert unsure.text == f"{base} is taken; the search also leads to another, {other}"
+    twice = f"{base} is taken (package pack-libbase.so); the search also leads to another, {other}"
+    assert unsure.text == twice
     assert unsure.step.startswith(f"keep one: remove {other}, or set SOME_ROOT, which decides")
     shutil.copyfile(base, other)  # alike until one of them is updated
     (unsure,) = [f for f in look(search) if f.verdict is Verdict.UNKNOWN]

@@ -13,6 +13,7 @@ from anychip.contract.memory import MemoryInfo
 from anychip.engine.build import build_engine
 from anychip.engine.messages import StartError
 from anychip.engine.offline import OfflineEngine
+from anychip.engine.tables import memory_table
 from anychip.ops.arena import plan_arena
 from anychip.run.memory_plan import (
     MemoryPlan,
@@ -64,6 +65,9 @@ def test_a_layer_has_no_more_pages_than_fit_into_the_largest_block(opened: Opene
     group = opened.plan.group
     assert (bounded.pages + 1) * group.layer_page_bytes <= block
     assert (bounded.pages + 2) * group.layer_page_bytes > block
+    said = "more pages fit into no block: the device's largest is 0.1 MiB"
+    assert said in memory_table(bounded, opened.plan)
+    assert "no block" not in memory_table(free, opened.plan)
     info = MemoryInfo(4 * MIB, 0, 4 * MIB, 0, "test")
     with pytest.raises(NotEnoughMemory, match="largest block 0 MiB"):
         plan_memory(opened.plan, info, MIB, LIMITS, MemoryWishes(), unified=False)

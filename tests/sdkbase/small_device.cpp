@@ -75,7 +75,7 @@ using shim::Call;
 using shim::Operand;
 int64_t shim_struct_size(void) { return sizeof(Call); }
 void* shim_open(void* queue) { return queue; }
-void shim_close(void*) {}
+void shim_close(void*) { left -= queued ? 4096 : 0; }  // what runs still uses it
 int shim_add(Call* call) {
     Operand *a = call->operands, *b = a + 1, *y = a + 2;
     int64_t n = 1;

@@ -185,8 +185,9 @@ class SmallChip(SdkChip):
         closing.callback(parts.blocks.close)
         known = parts.library.errors
         shim = Shim(path, "shim", known, lambda status: "OPS", parts.blocks.address)
-        shim.open(parts.stream.handle, parts.stream.driver.wait)
+        shim.open(parts.stream.handle, lambda: parts.stream.wait(5.0))
         closing.callback(shim.close)
+        closing.callback(parts.stream.sound)
         self.memory, self.queue, self.build = parts.memory, parts.queue, NoBuild()
         guards = {"": lambda call: None}
         self.operators = table_of(ROWS, shim, parts.stream, guards, proved=False)

@@ -40,7 +40,7 @@ extern "C" __attribute__((visibility("default"))) int cards() {
 
 class SmallBuild(SdkBuild):
     def _version_files(self):
-        return {"DEVKIT": told_by_file([self._sdk.root] if self._sdk.root else [])}
+        return {"DEVKIT": told_by_file([self.sdk.root] if self.sdk.root else [])}
 
     def _versions_called(self):
         return {}
@@ -102,6 +102,15 @@ def test_the_shim_is_built_against_it_and_a_guess_that_does_not_fit_is_left_out(
     assert layer(sdk, kernels).compile() == path
     (sdk / "version").write_text("version: 1.6\n")
     assert layer(sdk, kernels).compile() != path
+
+
+def test_a_second_file_of_a_library_is_told_when_the_chip_starts(sdk, kernels, tmp_path, caplog):
+    more = tmp_path / "more"
+    shutil.copytree(sdk / "lib", more)
+    layer(sdk, kernels, library_dirs=str(more)).compile()
+    (told,) = [line for line in caplog.messages if "libdev.so" in line]
+    assert f"the search also leads to a copy, {sdk}/lib/libdev.so; keep one" in told
+    assert "(package DEVKIT)" in told
 
 
 def test_what_keeps_it_from_building_leads_to_the_library(sdk, kernels):

@@ -89,6 +89,14 @@ def test_an_operator_goes_through_the_shim_onto_the_queue(chip):
     assert values(chip, y) == [15, 25, 35]
 
 
+def test_what_is_queued_ends_before_the_operators_context_goes(options):
+    opened = SmallChip.open(0, options)
+    tensor = vector(opened, [1, 2])
+    opened.memory.copy(tensor.view((1,)), tensor.view((1,), offset=1))
+    opened.close()
+    assert Parts().measure().free == TOTAL
+
+
 def test_a_status_names_the_library_the_vendor_call_and_the_operator(chip):
     x, y = vector(chip, [1]), vector(chip, [0])
     spec = CallSpec("silu", {"x": x.spec}, {"y": y.spec}, {})
@@ -128,6 +136,18 @@ def test_weights_are_stacked_and_two_types_become_float32(chip):
     short = HostWeight("float32", (4, 3), parts[0].data)
     with pytest.raises(ChipError, match="24 bytes, not 48"):
         chip.weights.prepare((short,), frozenset({WeightUse.LINEAR}))
+
+
+def test_a_copy_that_fails_keeps_no_weight(chip, monkeypatch):
+    def failing(target, source):
+        raise MemoryError("no room on the host")
+
+    part = HostWeight("float32", (2, 3), memoryview(bytes(24)))
+    with monkeypatch.context() as patched:
+        patched.setattr(chip.memory, "copy_in", failing)
+        with pytest.raises(MemoryError, match="on the host"):
+            chip.weights.prepare((part,), frozenset({WeightUse.LINEAR}))
+    assert chip.memory.statistics().used == 0
 
 
 def test_a_device_is_checked_in_a_child_that_may_hang(options):

@@ -70,8 +70,20 @@ def test_one_rank_joins_alone_and_gathers_its_own(parts):
 def test_a_library_that_lies_about_a_type_is_found_out_when_it_joins(parts, wrong):
     text = f"of {wrong} gave .*this libcl has other numbers than known"
     with pytest.raises(ChipError, match=text) as caught:
-        ranks_of(parts, wrong).join(0, 1, "")
+        (ranks := ranks_of(parts, wrong)).join(0, 1, "")
     assert caught.value.fact.kind is ErrorKind.VERSION
+    with pytest.raises(ChipError, match="a barrier before join"):
+        ranks.barrier(1.0)
+    assert parts.memory.statistics().used == 0
+
+
+def test_a_device_without_room_refuses_before_ranks_are_entered(parts):
+    whole, ranks = parts.memory.allocate(parts.memory.info().free), ranks_of(parts)
+    with pytest.raises(ChipError, match="asked for 4,096 bytes, 0 free"):
+        ranks.join(0, 1, "")
+    assert ranks._library.entered == []
+    parts.memory.free(whole)
+    ranks.join(0, 1, "")
 
 
 def test_what_cannot_work_is_refused(parts, monkeypatch):

@@ -38,6 +38,7 @@ def test_the_first_file_of_a_library_is_found(tmp_path):
     written(tmp_path / "b/libone.so", "")
     second = written(tmp_path / "b/libtwo.so", "")
     written(tmp_path / "b/libtwo.so.1", "")
+    (tmp_path / "a/libtwo.so").symlink_to("libtwo.so.1")  # which is not there
     found = libraries_in(["one", "two", "three"], [tmp_path / "a", tmp_path / "b"])
     assert found == {"one": first, "two": second}
 

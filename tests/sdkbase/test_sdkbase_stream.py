@@ -107,6 +107,33 @@ def test_the_thread_that_waits_ends_with_the_stream():
         pass
 
 
+def test_after_close_a_wait_is_refused_and_a_late_error_stays_what_it_was(parts):
+    closed = Parts()
+    closed.close()
+    with pytest.raises(ChipError, match="the chip is closed"):
+        closed.queue.synchronize(5.0)
+    parts.stream.launched("bad")
+    parts.library.call("dev_late", 9)
+    parts.close()
+    with pytest.raises(ChipError, match="DEV 9"):
+        parts.queue.synchronize(5.0)
+
+
+def test_the_waiting_thread_ends_also_where_the_queue_does_not(monkeypatch):
+    opened, before = Parts(), threading.active_count()
+    opened.queue.synchronize(None)
+
+    def failing():
+        raise opened.library.errors.error("DEV", 3, "dev_close")
+
+    monkeypatch.setattr(opened.stream.driver, "close", failing)
+    with pytest.raises(ChipError, match="dev_close"):
+        opened.close()
+    patience = threading.Event()
+    while threading.active_count() > before and not patience.wait(0.01):
+        pass
+
+
 def test_a_device_that_failed_keeps_what_it_holds(parts, caplog):
     buffer, before = parts.memory.allocate(100), parts.measure().free
     parts.stream.launched("bad")

@@ -268,7 +268,10 @@ def _twice(
     for name, files in loaded.items():
         strange = next((f for f in files if Path(f).resolve() not in taken), files[-1])
         source, step = _brought(search, order, Path(strange))
-        text = f"loaded from two files: {' and '.join(files)}; {source} brings {strange}"
+        package = _from(search.entry(strange))
+        text = (
+            f"loaded from two files: {' and '.join(files)} ({package}); {source} brings {strange}"
+        )
         bad.append(Finding(name, Verdict.BAD, text, step))
     told = {stem(name) for name in loaded}
     others = (_another(search, p) for p in order if stem(p.name) not in told)
@@ -294,7 +297,8 @@ def _another(search: Search, path: Path) -> Finding | None:
     for folder in loader_path():
         other = folder / path.name
         if other.is_file() and not _same(other, path):
-            text = f"{path} is taken; LD_LIBRARY_PATH also leads to another, {other}"
+            package = _from(search.entry(path.name))
+            text = f"{path} is taken ({package}); LD_LIBRARY_PATH also leads to another, {other}"
             step = f"keep one: take {folder} out of LD_LIBRARY_PATH"
             return Finding(path.name, Verdict.UNKNOWN, text, step)
     names = dict.fromkeys((path.name, *soname(path)))
@@ -306,8 +310,8 @@ def _another(search: Search, path: Path) -> Finding | None:
 def _second(search: Search, path: Path, other: Path) -> Finding:
     """Two files in folders that are searched: today alike, they part with the next update."""
     which = "a copy" if _same(other, path) else "another"
-    text = f"{path} is taken; the search also leads to {which}, {other}"
     entry, step = search.entry(path.name), f"keep one: remove {other}"
+    text = f"{path} is taken ({_from(entry)}); the search also leads to {which}, {other}"
     if entry and entry.variable:
         step += f", or set {entry.variable}, which decides, to the folder that is meant"
     return Finding(path.name, Verdict.UNKNOWN, text, step)

@@ -44,12 +44,14 @@ class SizeClassPool:
         """A buffer of at least `nbytes`. Raises ChipError (out of memory) after trimming."""
         size = size_class(nbytes)
         waiting = self._waiting[size]
-        block = waiting.pop() if waiting else self._fresh(size)
+        block = waiting.pop() if waiting else self.fresh(size)
         buffer = Buffer(block, nbytes)
         self._blocks[id(buffer)] = (block, size, buffer)
         return buffer
 
-    def _fresh(self, size: int) -> object:
+    def fresh(self, size: int) -> object:
+        """A new block of exactly this size, not of the pool: for buffers too large for it. Raises
+        ChipError (out of memory) after trimming."""
         try:
             return self._allocate(size)
         except ChipError as error:

@@ -27,6 +27,9 @@ def memory_table(memory: MemoryPlan, plan: ModelPlan) -> str:
     ]
     tokens = memory.pages * plan.group.page_size
     lines.append(f"  cache: {memory.pages:,} pages of {plan.group.page_size} = {tokens:,} tokens")
+    if memory.pages == memory.block_pages:
+        largest = memory.info.largest / 2**20
+        lines.append(f"  more pages fit into no block: the device's largest is {largest:,.1f} MiB")
     cut = (
         ""
         if memory.longest == plan.context_length

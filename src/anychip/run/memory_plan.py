@@ -44,13 +44,15 @@ class StepLimits:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by use. pages: usable ones; the sink page is paid for besides."""
+    """Bytes by use. pages: usable ones; the sink page is paid for besides. block_pages: the most
+    that the device's largest block allows."""
 
     info: MemoryInfo
     weights: int
     workspace: int
     page_bytes: int
     pages: int
+    block_pages: int
     headroom: int
     longest: int  # tokens of the longest sequence that fits
 
@@ -108,7 +110,8 @@ def plan_memory(
         wanted = min(wanted, -(-wishes.max_total_tokens // plan.group.page_size))
     # A layer's keys, and its values, lie in one block each: where the device's blocks are bounded,
     # a layer has no more pages than fit into one.
-    pages = max(min(pages, wanted, info.largest // plan.group.layer_page_bytes - 1), 0)
+    block_pages = max(info.largest // plan.group.layer_page_bytes - 1, 0)
+    pages = max(min(pages, wanted, block_pages), 0)
     longest = min(plan.context_length, pages * plan.group.page_size)
     found = MemoryPlan(
         info,
@@ -116,6 +119,7 @@ def plan_memory(
         workspace,
         page_bytes,
         pages,
+        block_pages,
         info.total - int(info.total * fraction),
         longest,
     )

@@ -85,28 +85,23 @@ class Blocks:
             text = "the chip is closed" if self._closed else f"a size of {nbytes} bytes"
             raise invalid(self._stream.chip, ChipLayer.MEMORY, text)
         exact = nbytes > self._grain.pooled
-        buffer = Buffer(self._take(nbytes), nbytes) if exact else self._pool.allocate(nbytes)
+        pool = self._pool
+        buffer = Buffer(pool.fresh(nbytes), nbytes) if exact else pool.allocate(nbytes)
         self._lent[id(buffer)] = buffer
         return buffer
 
     def _take(self, nbytes: int) -> Block:
         self._stream.use()
-        address = self._asked(nbytes)
-        self._taken += self._grain.pages(nbytes)
-        return Block(address, self._device, self._stream.driver.number)
-
-    def _asked(self, nbytes: int) -> int:
-        """What waits for reuse is given back before an allocation fails."""
         try:
-            return self._stream.driver.allocate(nbytes)
+            address = self._stream.driver.allocate(nbytes)
         except ChipError as error:
             if error.fact.kind is not ErrorKind.OUT_OF_MEMORY:
                 raise
-            if not self._pool.trim():
-                text = f"asked for {nbytes:,} bytes, {self.info().free:,} free: {error.fact.text}"
-                fact = replace(error.fact, text=text)
-                raise ChipError(fact, chip=error.chip, code=error.code) from error
-        return self._asked(nbytes)  # now nothing waits any more
+            text = f"asked for {nbytes:,} bytes, {self.info().free:,} free: {error.fact.text}"
+            fact = replace(error.fact, text=text)
+            raise ChipError(fact, chip=error.chip, code=error.code) from error
+        self._taken += self._grain.pages(nbytes)
+        return Block(address, self._device, self._stream.driver.number)
 
     def _give(self, block: Any, nbytes: int) -> None:
         self._stream.settle()

@@ -77,7 +77,7 @@ class SdkBuild(Build, abstract=True):
     """
 
     def __init__(self, options: Mapping[str, Any], sdk: Sdk, terms: BuildTerms) -> None:
-        self._options, self._sdk, self._terms = options, sdk, terms
+        self._options, self.sdk, self._terms = options, sdk, terms
         (self._folder,) = paths_of(str(options.get("build_dir") or "~/.cache/anychip/build"))
 
     @property
@@ -107,15 +107,15 @@ class SdkBuild(Build, abstract=True):
 
     def check(self) -> tuple[Finding, ...]:
         """SDK, headers, compiler, shim, libraries, versions, guesses; each says if simulated."""
-        mark = " [simulated SDK]" if self._sdk.simulated else ""
+        mark = " [simulated SDK]" if self.sdk.simulated else ""
         return tuple(replace(found, text=found.text + mark) for found in self._looks())
 
     def environment(self) -> Mapping[str, str]:
         """The two variables, and what goes in front of LD_LIBRARY_PATH and PATH; none where no
         library is found. Whole paths: a shell that reads them may stand in another folder."""
-        terms, root = self._terms, self._sdk.root
-        runtime = self._sdk.libraries.get(terms.form.runtime)
-        front = dict.fromkeys(os.path.abspath(path.parent) for path in self._sdk.load_order)
+        terms, root = self._terms, self.sdk.root
+        runtime = self.sdk.libraries.get(terms.form.runtime)
+        front = dict.fromkeys(os.path.abspath(path.parent) for path in self.sdk.load_order)
         if not front:
             return {}
         root = root / "sdk" if root and (root / "sdk").is_dir() else root
@@ -131,10 +131,10 @@ class SdkBuild(Build, abstract=True):
         """The shim, from the cache or compiled now. It and all libraries are loaded in a child
         process before they come into this one: what they lack has a name then."""
         terms = self._terms
-        if self._sdk.misplaced:
-            raise shop.build_error(terms.chip, red(self._sdk.misplaced), ErrorKind.INVALID)
-        if not self._sdk.load_order:
-            text = f"no library of the SDK was found: {self._sdk.where}; {terms.install}"
+        if self.sdk.misplaced:
+            raise shop.build_error(terms.chip, red(self.sdk.misplaced), ErrorKind.INVALID)
+        if not self.sdk.load_order:
+            text = f"no library of the SDK was found: {self.sdk.where}; {terms.install}"
             raise shop.build_error(terms.chip, text, ErrorKind.UNSUPPORTED)
         try:
             path = shop.compile_library(self._order, cache_dir=self._folder, progress=LOG.info)
@@ -142,17 +142,20 @@ class SdkBuild(Build, abstract=True):
             if error.fact.kind is not ErrorKind.KERNEL:
                 raise
             LOG.info(error.fact.text)
-            why = f"the shim does not build against {self._sdk.where}: "
+            why = f"the shim does not build against {self.sdk.where}: "
             why += f"{explained(self._search, error)}; {terms.way_out}"
             raise shop.build_error(terms.chip, why) from error
-        if bad := red(self._loads(path)):
+        found = self._loads(path)
+        if bad := red(found):
             raise shop.build_error(terms.chip, f"{path} is built, but does not load: {bad}")
+        for unsure in (f for f in found if f.verdict is Verdict.UNKNOWN):
+            LOG.warning("%s; %s", unsure.text, unsure.step)
         return str(path)
 
     @property
     def _search(self) -> Search:
         """The libraries that were found, and those that are called and were not."""
-        terms, sdk = self._terms, self._sdk
+        terms, sdk = self._terms, self.sdk
         known = {f"lib{row['library']}": row for row in terms.libraries()}
         found = [(stem(path.name), path) for path in sdk.load_order]  # a name may come twice
         there = dict(found)
@@ -174,13 +177,13 @@ class SdkBuild(Build, abstract=True):
         if guesses:
             names = headers.wanted(terms.sources(guesses=True), [NATIVE]).keys() - names
         for name in sorted(names):
-            path = str(in_folders(name, self._sdk.include_dirs) or "")
+            path = str(in_folders(name, self.sdk.include_dirs) or "")
             package = terms.package(name)
             yield Library(name, package, header=True, variable=terms.form.root_variable, path=path)
 
     @property
     def _order(self) -> shop.BuildOrder:
-        terms, sdk = self._terms, self._sdk
+        terms, sdk = self._terms, self.sdk
         sources, guesses = terms.sources(guesses=False), terms.sources(guesses=True)
         files = [path.resolve() for path in sdk.libraries.values()]
         facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
@@ -207,7 +210,7 @@ class SdkBuild(Build, abstract=True):
         return look(replace(search, wanted=(*search.wanted, entry)))
 
     def _looks(self) -> Iterator[Finding]:
-        terms, sdk = self._terms, self._sdk
+        terms, sdk = self._terms, self.sdk
         yield from sdk.misplaced or (self._place(),)
         if not sdk.load_order:
             return
@@ -234,7 +237,7 @@ class SdkBuild(Build, abstract=True):
 
     def _place(self) -> Finding:
         """Where the SDK is; bad where it is not, or where a part of it alone is simulated."""
-        terms, sdk = self._terms, self._sdk
+        terms, sdk = self._terms, self.sdk
         if not sdk.load_order:
             text = f"no library of it was found: {sdk.where}"
             return Finding("SDK", Verdict.BAD, text, terms.install)
@@ -246,7 +249,7 @@ class SdkBuild(Build, abstract=True):
 
     @cached_property
     def _told(self) -> dict[str, Told]:
-        marked = {"SDK": Told("simulated", self._terms.form.mark)} if self._sdk.simulated else {}
+        marked = {"SDK": Told("simulated", self._terms.form.mark)} if self.sdk.simulated else {}
         compiler = {"compiler": Told(shop.compiler_version(self._terms.chip), "--version")}
         return {**marked, **self._version_files(), **self._versions_called(), **compiler}
 

@@ -6,6 +6,7 @@ Ranks meet at `tcp://host:port`: rank 0 listens there and hands the library's id
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -81,12 +82,16 @@ class RankCommunicator(Communicator):
         identity = self._library.identity() if rank == 0 else bytes(self._library.identity_bytes)
         if world > 1:
             identity = self._met(rank, world, address, identity)
-        self._stream.use()
-        self._library.enter(rank, world, identity)
-        self._world, self._scratch = world, self._memory.allocate(SCRATCH)
-        for dtype in self._library.dtypes:
-            for operation in OPERATIONS:
-                self._prove(rank, dtype, operation)
+        scratch = self._memory.allocate(SCRATCH)
+        try:
+            self._stream.use()
+            self._library.enter(rank, world, identity)
+            for dtype, operation in product(self._library.dtypes, OPERATIONS):
+                self._prove(Tensor((2,), dtype, buffer=scratch), rank, world, operation)
+        except BaseException:
+            self._memory.free(scratch)
+            raise
+        self._world, self._scratch = world, scratch
 
     def _met(self, rank: int, world: int, address: str, identity: bytes) -> bytes:
         text = f"rank {rank} of {world} at {address}: "
@@ -100,17 +105,19 @@ class RankCommunicator(Communicator):
         except OSError as error:
             raise self._failure(ErrorKind.LOST, f"{text}{error}") from error
 
-    def _prove(self, rank: int, dtype: DType, operation: str) -> None:
-        whole = np.array([[r + 1, -r - 1] for r in range(self._world)])
-        given = whole.astype(NUMPY[dtype])
+    def _prove(self, tensor: Tensor, rank: int, world: int, operation: str) -> None:
+        whole = np.array([[r + 1, -r - 1] for r in range(world)])
+        given = whole.astype(NUMPY[tensor.dtype])
         wanted = given.max(0) if operation == "max" else whole.sum(0).astype(given.dtype)
-        tensor, got = Tensor((2,), dtype, buffer=self._scratch), given[rank].copy()
+        got = given[rank].copy()
         self._memory.copy_in(tensor, memoryview(got.view(np.uint8)))
-        self.all_reduce(tensor, operation)
+        self._reduce(self._address(tensor), tensor, operation)
         self._memory.copy_out(tensor, memoryview(got.view(np.uint8)))
         if got.tobytes() != wanted.tobytes():
-            text = f"all_reduce ({operation}) of {dtype} gave {got.tolist()}, not {wanted.tolist()}"
-            text += f": this lib{self._library.name} has other numbers than known"
+            text = f"all_reduce ({operation}) of {tensor.dtype} gave {got.tolist()}, "
+            text += (
+                f"not {wanted.tolist()}: this lib{self._library.name} has other numbers than known"
+            )
             raise self._failure(ErrorKind.VERSION, text)
 
     def all_reduce(self, tensor: Tensor, operation: str) -> None:
@@ -119,9 +126,12 @@ class RankCommunicator(Communicator):
         if operation not in OPERATIONS:
             raise self._refused(f"all_reduce by '{operation}'; known: {', '.join(OPERATIONS)}")
         if tensor.size:  # nothing on one rank is nothing on all
-            given = address, tensor.size, tensor.dtype, operation, self._stream.handle
-            name = f"{self._library.name}_all_reduce"
-            self._stream.put(name, lambda: self._library.all_reduce(*given))
+            self._reduce(address, tensor, operation)
+
+    def _reduce(self, address: int, tensor: Tensor, operation: str) -> None:
+        given = address, tensor.size, tensor.dtype, operation, self._stream.handle
+        name = f"{self._library.name}_all_reduce"
+        self._stream.put(name, lambda: self._library.all_reduce(*given))
 
     def all_gather(self, target: Tensor, source: Tensor) -> None:
         """The ranks' sources in rank order."""

@@ -36,7 +36,7 @@ def libraries_in(names: Iterable[str], folders: Sequence[Path]) -> dict[str, Pat
     found: dict[str, Path] = {}
     for name in names:
         files = (f for folder in folders for f in sorted(folder.glob(f"lib{name}.so*")))
-        first = next(files, None)
+        first = next((f for f in files if f.is_file()), None)
         if first is not None:
             found[name] = first
     return found

@@ -60,7 +60,9 @@ class SdkChip(Chip, abstract=True):
         raise NotImplementedError
 
     def _set_up(self, device: int, options: Mapping[str, Any], closing: ExitStack) -> None:
-        """Fill every slot. closing: what gives back, last first; also where this raises."""
+        """Fill every slot. closing: what gives back, last first; also where this raises. So
+        `Stream.sound` comes last: it waits for the queue, with the device current, before anything
+        that queued work uses goes."""
         raise NotImplementedError
 
     @classmethod

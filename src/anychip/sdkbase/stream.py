@@ -9,11 +9,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from queue import SimpleQueue
 
-from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
+from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind, invalid
 from anychip.contract.execution import LaunchLog, Queue
 from anychip.sdkbase.driver import Driver
 
 LOG = logging.getLogger("anychip.chip")
+ASK_SECONDS = 20.0
+"""For a wait that only asks how the runtime is, where another library failed for good."""
 
 
 class Stream:
@@ -87,10 +89,14 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """End the queue, where it is sound."""
-        if self.sound():
-            self.driver.close()
-        self._waiter.close()
+        """End the queue, where it is sound; a wait is refused from then on."""
+        try:
+            if self.sound():
+                self.driver.close()
+        finally:
+            closed = invalid(self.chip, ChipLayer.EXECUTION, "the chip is closed")
+            self.late = self.late or closed
+            self._waiter.close()
 
 
 def _timeout(chip: str, text: str) -> ChipError:

@@ -40,10 +40,14 @@ class DenseWeights(Weights):
         sources = [self._values(part) for part in parts]
         buffer = self._memory.allocate(spec.nbytes)
         whole, start = Tensor(spec.shape, DType(spec.format), buffer=buffer), 0
-        for part, source in zip(parts, sources, strict=True):
-            held = source.astype(NUMPY[whole.dtype], copy=False)
-            self._memory.copy_in(whole.view(part.shape, offset=start), held.view(np.uint8).data)
-            start += source.size
+        try:
+            for part, source in zip(parts, sources, strict=True):
+                held = source.astype(NUMPY[whole.dtype], copy=False)
+                self._memory.copy_in(whole.view(part.shape, offset=start), held.view(np.uint8).data)
+                start += source.size
+        except BaseException:
+            self._memory.free(buffer)
+            raise
         return Weight(spec, (whole,), dense=whole)
 
     def release(self, weight: Weight) -> None:

@@ -112,6 +112,19 @@ def test_guesses_wait_for_their_proof_on_a_real_sdk_alone(chip):
     assert not any(i.unproved for i in chip.operators.implementations)
 
 
+@pytest.mark.parametrize("bias", [None, [1.5, -2.0]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_sum_of_no_products_is_the_bias_or_zero(chip, dtype, bias):
+    held = None if bias is None else np.array(bias, np.float32)
+    weight = np.zeros((2, 0), np.float16)
+    empty = {"x": np.zeros((3, 0), dtype), "weight": weight, "bias": held}
+    found = run(chip, "linear", empty)["y"]
+    assert found.astype(np.float32).tolist() == [bias or [0, 0]] * 3
+    batch = {"a": np.zeros((2, 3, 0), dtype), "b": np.zeros((2, 0, 4), dtype)}
+    found = run(chip, "batched_matmul", batch, {"transpose_b": False})["y"]
+    assert found.shape == (2, 3, 4) and not found.any()
+
+
 def test_products_are_of_floats_and_not_of_16_bit_whole_numbers(chip):
     """A few values of 1e4 beside small ones: quantized to 16 bits the small ones are lost."""
     case = outliers("linear")

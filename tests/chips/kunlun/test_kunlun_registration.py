@@ -20,7 +20,9 @@ from kunlun_sim import PAGE
 from kunlun_small import linked_tree
 from sim_trees import SimTree
 
+from anychip.chips.kunlun import registration
 from anychip.chips.kunlun.build import KunlunBuild
+from anychip.chips.kunlun.memory import ERRORS
 from anychip.chips.kunlun.registration import KunlunChip
 from anychip.contract.build import Verdict
 from anychip.contract.cache import HND
@@ -250,16 +252,23 @@ def threads_and_files() -> tuple[int, int]:
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
-def test_two_opened_cards_keep_apart(options):
+def test_two_opened_cards_keep_apart(sdk, options):
     first, second = (KunlunChip.open(device, options) for device in (0, 1))
     held = first.memory.allocate(100), second.memory.allocate(5 << 20)
     assert first.memory.info().used == PAGE and second.memory.info().used == 5 << 20
     for chip, other in ((first, held[1]), (second, held[0])):
         with pytest.raises(ChipError, match="another chip's"):
             chip.memory.free(other)
+    for chip in (first, second):  # each leaves something queued, and the second card current
+        tensor = Tensor((64,), DType.UINT8, buffer=chip.memory.allocate(64))
+        chip.memory.copy(tensor.view((8,)), tensor.view((8,), offset=8))
     first.close()
-    assert second.memory.info().used == 5 << 20
+    assert second.memory.info().used >= 5 << 20
     second.close()
+    for chip in (first, second):
+        with pytest.raises(ChipError, match="closed"):
+            chip.queue.synchronize(5.0)
+    assert not any(int(line.split()[17]) for line in sdk.smi("-m").splitlines()[:2])
 
 
 COUNTED_ANEW = """
@@ -296,6 +305,23 @@ except ContractError as error:
 """
     out = run_chip(sdk, body, XPU_VISIBLE_DEVICES="0,1")
     assert "the runtime shows 2 cards, none at 00000000:" in out and "XPU_VISIBLE_DEVICES" in out
+
+
+def test_a_card_that_does_not_answer_keeps_no_other_from_being_opened(options, monkeypatch):
+    """The runtime may count anew, so the ones that are likely are asked first: here number 0."""
+
+    def dumb(xre, attribute, number):
+        if number == 0:
+            raise ERRORS.error("XRE", 802, "xpu_device_get_attr")
+        return ask(xre, attribute, number)
+
+    ask = registration._attribute
+    monkeypatch.setattr(registration, "_attribute", dumb)
+    chip = KunlunChip.open(0, options | {"visible": "1"})
+    assert chip.capabilities().facts["card"] == "1, number 1 of the runtime"
+    chip.close()
+    with pytest.raises(ContractError, match=r"its number 0 does not answer: .*XRE 802"):
+        KunlunChip.open(0, options)
 
 
 def run_chip(sdk: SimTree, body: str, **variables: str) -> str:

@@ -88,7 +88,7 @@ class KunlunBuild(SdkBuild):
 
     def _version_files(self) -> dict[str, Told]:
         """Of XHPC its date, as FastDeploy reads it."""
-        root, runtime = self._sdk.root, self._sdk.libraries.get("xpurt")
+        root, runtime = self.sdk.root, self.sdk.libraries.get("xpurt")
         found = {}
         for package in ("XHPC", "XVLLM", "XCCL"):
             homes = folders_below(root, ("", "sdk"), [package.lower()])
@@ -98,14 +98,14 @@ class KunlunBuild(SdkBuild):
         return found | {"XRE": told_by_file([runtime.parent.parent] if runtime else [])}
 
     def _versions_called(self) -> dict[str, Told]:
-        there = [self._sdk.libraries[n] for n in ("xpurt", "xpuml") if n in self._sdk.libraries]
-        told = told_by_calls(load_order(there, self._sdk.library_dirs), CALLS)
+        there = [self.sdk.libraries[n] for n in ("xpurt", "xpuml") if n in self.sdk.libraries]
+        told = told_by_calls(load_order(there, self.sdk.library_dirs), CALLS)
         tool = [self._tool or "xpu_smi", "-q"]
         return {**told, "XPU-RT": told_by_tool(tool, r"XPU-RT Version\s*:\s*(\S+)")}
 
     @property
     def _tool(self) -> str:
         """The SDK's xpu_smi, else that on the path."""
-        root = self._sdk.root
+        root = self.sdk.root
         near = in_folders("xpu_smi", (root / "bin", root.parent / "bin")) if root else None
         return str(near or shutil.which("xpu_smi") or "")

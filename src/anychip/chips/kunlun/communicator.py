@@ -52,7 +52,8 @@ class Bkcl(VendorLibrary):
         return identity.raw
 
     def enter(self, rank: int, world: int, identity: bytes) -> None:
-        """On the current device of this thread."""
+        """On the current device of this thread; leaves the ranks of a join that failed."""
+        self.close()
         held = ctypes.create_string_buffer(identity, ID_BYTES)
         self.call("bkcl_init_rank", ctypes.byref(self.context), rank, world, held)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from itertools import chain
 from typing import Any
 
 from anychip.chips.kunlun.build import KunlunBuild, find_sdk
@@ -25,7 +24,7 @@ from anychip.sdkbase.machine import card_of, on_the_bus, strange_tools
 from anychip.sdkbase.memory import PeerMemory
 from anychip.sdkbase.registration import SdkChip, Seen, looked
 from anychip.sdkbase.sdk import Sdk, sdk_options
-from anychip.sdkbase.stream import Stream, StreamQueue
+from anychip.sdkbase.stream import ASK_SECONDS, Stream, StreamQueue
 from anychip.sdkbase.weights import DenseWeights
 
 VENDOR = "0x1d22"
@@ -64,7 +63,8 @@ class KunlunChip(SdkChip):
         return "; ".join((on_the_bus(VENDOR), *tools))
 
     def _set_up(self, device: int, options: Mapping[str, Any], closing: ExitStack) -> None:
-        sdk, self.build = find_sdk(options), KunlunBuild(options)
+        self.build = KunlunBuild(options)
+        sdk = self.build.sdk
         if lacking := self._lacking(sdk):
             raise ERRORS.unfit(lacking)
         compiled = self.build.compile()
@@ -80,7 +80,7 @@ class KunlunChip(SdkChip):
         self.memory, self.queue = PeerMemory(stream, blocks, driver), StreamQueue(stream)
         shim = Shim(compiled, blocks.address)
         closing.callback(shim.close)
-        shim.open(stream.handle, driver.wait)
+        shim.open(stream.handle, lambda: stream.wait(ASK_SECONDS))
         self.operators = operator_table(shim, stream, simulated=sdk.simulated)
         self.weights = DenseWeights(CHIP, self.memory)
         self.telemetry = KunlunTelemetry(xpuml, card, self.memory.info)
@@ -93,6 +93,7 @@ class KunlunChip(SdkChip):
             "versions": f"driver {xpuml.driver_version()}, runtime {xre.version('runtime')}",
             "card": f"{card}, number {driver.number} of the runtime",
         }
+        closing.callback(stream.sound)
 
     @classmethod
     def toolchain(cls, options: Mapping[str, Any]) -> Build:
@@ -130,11 +131,16 @@ def _blocks(
 def _number(xre: Xre, bus_id: str, likely: tuple[int, ...]) -> int:
     """What the runtime calls the card at that PCI address: visible cards may be counted anew."""
     there = range(xre.ask("xpu_device_count", ctypes.c_int))
-    for number in chain(likely, there):
-        if number in there and _bus_id(_attribute(xre, PCI_ADDRESS, number)) == bus_id.lower():
-            return number
+    dumb: dict[int, str] = {}
+    order: list[int] = [*likely, *(number for number in there if number not in likely)]
+    for number in order:
+        try:
+            if number in there and _bus_id(_attribute(xre, PCI_ADDRESS, number)) == bus_id.lower():
+                return number
+        except ChipError as error:  # one card that is lost keeps no other from being found
+            dumb[number] = f"; its number {number} does not answer: {error.fact.text}"
     text = f"the runtime shows {len(there)} cards, none at {bus_id}: see XPU_VISIBLE_DEVICES"
-    raise ContractError(f"chip '{CHIP}': {text}")
+    raise ContractError(f"chip '{CHIP}': {text}{''.join(dumb.values())}")
 
 
 def _attribute(xre: Xre, attribute: int, number: int) -> int:

@@ -190,12 +190,6 @@ View output_of(const Attention& call, const Stretch& part) {
             {part.tokens, call.y.shape[1], call.y.shape[2]}, {row, call.y.shape[2], 1}};
 }
 
-void zeros(Run& run, const View& output) {
-    const Array<float> y = target(run, output);
-    VENDOR(run, api::constant<float>, y.at, y.size(), 0.0f);
-    store(run, y, output);
-}
-
 // One tile: tokens of one row that fit the room together.
 void attend(Run& run, const Attention& call, const Stretch& part, const Range& range,
             const Room& room, bool masked) {

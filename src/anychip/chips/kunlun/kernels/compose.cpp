@@ -142,6 +142,12 @@ Array<T> constant(Run& run, T value, Shape shape) {
     return y;
 }
 
+void zeros(Run& run, const View& output) {
+    const Array<float> y = target(run, output);
+    VENDOR(run, api::constant<float>, y.at, y.size(), 0.0f);
+    store(run, y, output);
+}
+
 Array<float> map(Run& run, const char* name, FloatFunction f, const Array<float>& x, float* into) {
     Array<float> y{into != nullptr ? into : run.take<float>(x.size()), x.shape};
     run.invoke(name, f, x.at, y.at, x.size());

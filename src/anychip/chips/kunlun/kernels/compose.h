@@ -76,6 +76,8 @@ void store(Run& run, const Array<float>& values, const View& output);
 
 template <class T>
 Array<T> constant(Run& run, T value, Shape shape = {1});
+// A float output of zeros.
+void zeros(Run& run, const View& output);
 
 using FloatFunction = int (*)(api::Context*, const float*, float*, int64_t);
 Array<float> map(Run& run, const char* name, FloatFunction f, const Array<float>& x,

@@ -74,10 +74,25 @@ void unlike(Run& run, const Product& how) {
     store(run, y, how.y);
 }
 
+// No products to add: the bias, else zeros.
+void empty_sum(Run& run, const Product& how) {
+    if (how.bias == nullptr) {
+        zeros(run, how.y);
+        return;
+    }
+    const Array<float> y = target(run, how.y);
+    VENDOR(run, api::broadcast<float>, how.bias, y.at, {1, y.shape[1]}, y.shape);
+    store(run, y, how.y);
+}
+
 }  // namespace
 
 void multiply(Run& run, const Product& how) {
     if (how.y.size() == 0) {
+        return;
+    }
+    if (how.x.shape[1] == 0) {
+        empty_sum(run, how);
         return;
     }
     if (how.x.dtype != how.w.dtype || (how.y.dtype != how.x.dtype && how.x.dtype != FLOAT32)) {
@@ -126,6 +141,10 @@ OPERATOR(matmul) {
 OPERATOR(batched_matmul) {
     const View output = run.view(2);
     if (output.size() == 0) {
+        return;
+    }
+    if (run.view(0).shape[2] == 0) {
+        zeros(run, output);
         return;
     }
     const bool turned = run.attribute(0) != 0;
