@@ -45,9 +45,9 @@ def test_the_listing_names_each_simulator_and_imports_none(installed, capsys):
 def test_without_any_it_says_how_one_is_installed(installed, capsys):
     installed()
     assert main(["sim"]) == 0
-    assert "pip install ./simulators/NAME" in capsys.readouterr().out
+    assert "pip install -e ./simulators/NAME" in capsys.readouterr().out
     assert main(["sim", "build", "x"]) == 2
-    assert "pip install ./simulators/NAME" in capsys.readouterr().err
+    assert "pip install -e ./simulators/NAME" in capsys.readouterr().err
 
 
 def test_all_that_follows_is_handed_over_and_the_exit_code_comes_back(installed):

@@ -10,7 +10,9 @@ from anychip.config import ConfigError, FlagParser
 from anychip.refusal import near
 
 ENTRY_POINT_GROUP = "anychip.simulators"
-HOW_TO_INSTALL = "to install one: pip install ./simulators/NAME (folders of AnyChip's repository)"
+HOW_TO_INSTALL = (
+    "to install one: pip install -e ./simulators/NAME (folders of AnyChip's repository)"
+)
 
 
 class SimulatorBroken(Exception):
