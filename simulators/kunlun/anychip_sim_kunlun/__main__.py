@@ -84,7 +84,7 @@ def _order(asked: argparse.Namespace) -> TreeOrder:
         memory_mib=memory,
         driver=_version("--driver", asked.driver or profile.driver),
         runtime=_version("--runtime", asked.runtime or profile.components["XRE"]),
-        faults=tuple(faults.read_fault(text) for text in asked.fault),
+        faults=tuple(faults.read_fault(text, profile) for text in asked.fault),
         jobs=asked.jobs,
     )
 

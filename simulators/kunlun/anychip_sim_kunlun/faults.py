@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anychip_sim_kunlun.libraries import LIBRARIES, NATIVE
+from anychip_sim_kunlun.libraries import NATIVE, libraries_of
+from anychip_sim_kunlun.profiles import Profile
 from anychip_sim_kunlun.refusal import BuildRefused
 
 BUILT_IN: Mapping[str, tuple[str, str]] = {
@@ -36,8 +37,9 @@ class Fault:
         return f"{self.name}={self.value}" if self.value else self.name
 
 
-def read_fault(text: str) -> Fault:
-    """`name` or `name=value`. Raises BuildRefused where there is no such fault or value."""
+def read_fault(text: str, profile: Profile) -> Fault:
+    """`name` or `name=value`. Raises BuildRefused where there is no such fault or value, or where
+    the profile's SDK has no such library."""
     name, _, value = text.partition("=")
     if name not in BUILT_IN:
         raise BuildRefused(f"--fault {text}: there is no {name!r}; there are {', '.join(BUILT_IN)}")
@@ -45,9 +47,10 @@ def read_fault(text: str) -> Fault:
     if bool(wanted) != bool(value):
         form = f"{name}={wanted}" if wanted else name
         raise BuildRefused(f"--fault {text}: write it as {form}")
-    stems = [library.stem for library in LIBRARIES]
+    stems = [library.stem for library in libraries_of(profile)]
     if wanted == "LIB" and value not in stems:
-        raise BuildRefused(f"--fault {text}: no library {value!r}; there are {', '.join(stems)}")
+        there = f"{profile.name} has {', '.join(stems)}"
+        raise BuildRefused(f"--fault {text}: no library {value!r}; {there}")
     return Fault(name, value)
 
 

@@ -13,6 +13,9 @@ NATIVE = Path(__file__).with_name("native")
 
 SDK, RUNTIME = "sdk/lib", "runtime/lib"
 
+RULES_OF_A_CALL = "xdnn/call.cpp"
+"""Compiled into each library of operators: none may lean on what a vendor's library lacks."""
+
 MAIN_FILES = {"make_board.cpp"}
 """Programs that lie between the sources of a library."""
 
@@ -50,6 +53,11 @@ class Library:
     def sources(self) -> tuple[Path, ...]:
         """Its C++ files, sorted."""
         return tuple(s for s in matching(self.patterns) if s.name not in MAIN_FILES)
+
+
+def libraries_of(profile: Profile) -> list[Library]:
+    """Those that the profile's SDK has, in the order in which they are linked."""
+    return [library for library in LIBRARIES if library.least <= profile.runtime_abi]
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "xpu_blas",
-        ("llm/blas/*.cpp",),
+        ("llm/blas/*.cpp", RULES_OF_A_CALL),
         SDK,
         "XHPC",
         needs=("xpuapi", "xpurt"),
@@ -99,7 +107,7 @@ LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "xpu_flash_attention",
-        ("llm/attention/*.cpp",),
+        ("llm/attention/*.cpp", RULES_OF_A_CALL),
         SDK,
         "XHPC",
         needs=("xpuapi", "xpurt"),
@@ -108,7 +116,7 @@ LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "apiinfer",
-        ("llm/infer_ops/*.cpp",),
+        ("llm/infer_ops/*.cpp", RULES_OF_A_CALL),
         SDK,
         "XVLLM",
         needs=("xpuapi", "xpurt"),
@@ -117,7 +125,7 @@ LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "xft_blocks",
-        ("llm/blocks/*.cpp",),
+        ("llm/blocks/*.cpp", RULES_OF_A_CALL),
         SDK,
         "XVLLM",
         least=2,

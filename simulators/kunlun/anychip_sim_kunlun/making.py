@@ -14,7 +14,7 @@ from anychip_sim_kunlun import layout
 from anychip_sim_kunlun.board import write_board
 from anychip_sim_kunlun.compiler import Compiler
 from anychip_sim_kunlun.faults import values_of
-from anychip_sim_kunlun.libraries import LIBRARIES, NATIVE, PROGRAMS, Library, matching
+from anychip_sim_kunlun.libraries import NATIVE, PROGRAMS, Library, libraries_of, matching
 from anychip_sim_kunlun.link import Linker, refuse_absent, symbols_named
 from anychip_sim_kunlun.objects import ObjectCache
 from anychip_sim_kunlun.order import Say, TreeOrder
@@ -59,7 +59,7 @@ class Making:
 
     def libraries(self) -> list[Library]:
         """Those that the profile's SDK has, in the order in which they are linked."""
-        return [lib for lib in LIBRARIES if lib.least <= self.order.profile.runtime_abi]
+        return libraries_of(self.order.profile)
 
     def _sources(self) -> dict[str, tuple[Path, ...]]:
         parts = {library.stem: library.sources() for library in self.libraries()}

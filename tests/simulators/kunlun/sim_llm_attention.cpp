@@ -33,12 +33,19 @@ int rotated(api::Context* ctx, Reader& r) {
         case 1:
             return api::rotary_embedding_everytwo<T, float>(ctx, q, k, wide_sin, wide_cos, q_out,
                                                             k_out, shape, freqs, k_heads);
-        default:
-            return api::rotary_no_freqs_qk_embedding_v2<T>(
-                ctx, q, k, static_cast<const T*>(sin), static_cast<const T*>(cos), q_out, k_out,
-                shape, freqs, {seq * heads * dim, heads * dim, dim, 1},
-                {seq * width, width, width, 1}, k_heads);
+        default: break;
     }
+    const auto* own_sin = static_cast<const T*>(sin);
+    const auto* own_cos = static_cast<const T*>(cos);
+    const std::vector<int64_t> strides{seq * heads * dim, heads * dim, dim, 1};
+    const std::vector<int64_t> freqs_strides{seq * width, width, width, 1};
+    if (kind == 2) {
+        return api::rotary_no_freqs_qk_embedding_v2<T>(ctx, q, k, own_sin, own_cos, q_out, k_out,
+                                                       shape, freqs, strides, freqs_strides,
+                                                       k_heads);
+    }
+    return api::rotary_no_freqs_embedding_v2<T>(ctx, q, own_sin, own_cos, q_out, shape, freqs,
+                                                strides, freqs_strides);
 }
 
 template <typename T>
@@ -284,6 +291,10 @@ DRIVE(split_joint) {
         const int status = xftblock::split_qkv_block<T>(&context, &qkv, &q, &k, &v, tokens, heads,
                                                         kv, dim);
         const auto bytes = static_cast<int64_t>(sizeof(T)) * tokens * heads * dim;
+        const int64_t elements = qkv.numel() - k.numel() - v.numel();
+        if (elements != q.numel() || elements != tokens * heads * dim) {
+            return -1;
+        }
         const int copied = api::copy<int8_t>(ctx, q.data<int8_t>(), r.pointer<int8_t>(), bytes);
         return status != 0 ? status : copied;
     });

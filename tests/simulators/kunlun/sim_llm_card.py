@@ -91,9 +91,12 @@ class Card:
         numbers: Sequence[int],
         floats: Sequence[float] = (),
         texts: Sequence[str] = (),
-        context: bool = True,
+        context: int | None = 0,
     ) -> Answer:
-        """One call of the driver; a Pair among the pointers becomes its two halves."""
+        """One call of the driver; a Pair among the pointers becomes its two halves.
+
+        context: of which card, the current one being 0; None: no context.
+        """
         words: list[tuple[str, Any]] = []
         for pointer in pointers:
             words.extend(words_of(pointer))

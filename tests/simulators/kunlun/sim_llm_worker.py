@@ -5,6 +5,7 @@ import ctypes
 import pickle
 import sys
 from ctypes import byref, c_char_p, c_double, c_int64, c_uint64, c_void_p
+from functools import cache
 from typing import Any
 
 import ml_dtypes  # noqa: F401 - arrays of bfloat16 arrive pickled
@@ -84,12 +85,22 @@ def serve(context: c_void_p, name: str, pointers: list[tuple[str, Any]], *rest: 
     return status, waited, arrays
 
 
+@cache
+def context_of(card: int | None) -> c_void_p:
+    """A context on that card; card 0 stays the current one."""
+    if card is None:
+        return c_void_p()
+    check(runtime.xpu_set_device(card), "xpu_set_device")
+    context = c_void_p(xpuapi._ZN5baidu3xpu3api14create_contextEv())
+    check(runtime.xpu_set_device(0), "xpu_set_device")
+    return context
+
+
 def main() -> None:
     xpuapi._ZN5baidu3xpu3api14create_contextEv.restype = c_void_p
-    context = c_void_p(xpuapi._ZN5baidu3xpu3api14create_contextEv())
     while asked := sys.stdin.buffer.read(8):
-        *call, with_context = pickle.loads(sys.stdin.buffer.read(int.from_bytes(asked, "little")))
-        answer = pickle.dumps(serve(context if with_context else c_void_p(), *call))
+        *call, card = pickle.loads(sys.stdin.buffer.read(int.from_bytes(asked, "little")))
+        answer = pickle.dumps(serve(context_of(card), *call))
         sys.stdout.buffer.write(len(answer).to_bytes(8, "little") + answer)
         sys.stdout.buffer.flush()
 

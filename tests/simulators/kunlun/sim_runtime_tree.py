@@ -72,7 +72,10 @@ for name, types in {
     "xpu_event_destroy": [P], "xpu_event_query": [P], "xpu_device_get_attr": [P, INT, INT],
     "xpu_launch_config": [INT, INT, P], "xpu_launch_argument_set": [P, c_size_t, c_size_t],
     "xpu_launch_async": [P], "xpu_kernel_debug": [P],
-    "xpu_create_cl_func": [P, U64, c_uint32, c_uint32, c_uint32, U64, c_char_p, ctypes.c_bool],
+    **dict.fromkeys(
+        ["xpu_create_cl_func", "xpu_create_sd_func"],
+        [P, U64, c_uint32, c_uint32, c_uint32, U64, c_char_p, ctypes.c_bool],
+    ),
 }.items():
     if hasattr(xpu, name):
         getattr(xpu, name).argtypes = types

@@ -79,6 +79,41 @@ void scratch(api::Context* ctx) {
     check(ctx->_gm_mgr.set(first, 64) == api::INVALID_PARAM, "not while a guard lives");
 }
 
+// A card's scratch is on that card, whatever card the thread uses, and goes back to it.
+void scratch_of_another_card() {
+    xpu_set_device(1);
+    api::Context* ctx = api::create_context();
+    xpu_set_device(0);
+    char* place = nullptr;
+    {
+        api::ctx_guard guard(ctx);
+        place = guard.alloc<char>(size_t{64} << 20);
+        check(place != nullptr, "scratch of the other card");
+    }
+    int now = -1;
+    check(xpu_current_device(&now) == 0 && now == 0, "the current card is what it was");
+    char byte = 1;
+    check(xpu_memcpy(place, &byte, 1, XPU_HOST_TO_DEVICE) != 0, "not on the current card");
+    xpu_set_device(1);
+    check(xpu_memcpy(place, &byte, 1, XPU_HOST_TO_DEVICE) == 0, "on the context's card");
+    xpu_set_device(0);
+    api::destroy_context(ctx);
+    check(xpu_current_device(&now) == 0 && now == 0, "the current card is still what it was");
+    xpu_set_device(1);
+    check(xpu_free(place) != 0, "given back with its context");
+    xpu_set_device(0);
+}
+
+// Scratch that cannot be given back is told: stderr of this program must name it.
+void scratch_that_stays() {
+    api::Context* ctx = api::create_context();
+    void* place = nullptr;
+    xpu_malloc(&place, 4096, XPU_MEM_MAIN);
+    check(ctx->_gm_mgr.set(place, 4096, true) == api::SUCCESS, "memory that the context owns");
+    xpu_free(place);
+    api::destroy_context(ctx);
+}
+
 void fast_memory(api::Context* ctx) {
     void* fast = nullptr;
     check(xpu_malloc(&fast, 1024, XPU_MEM_L3) == 0, "L3");
@@ -154,6 +189,8 @@ int main() {
     queues(ctx);
     missing_wait(ctx);
     scratch(ctx);
+    scratch_of_another_card();
+    scratch_that_stays();
     fast_memory(ctx);
     own_pool(ctx);
     vectors(ctx);

@@ -54,6 +54,17 @@ def test_a_rank_that_never_comes(ranks: Ranks):
     assert "waiting for the other ranks took over 1.5 s: no sign of rank 1" in err
 
 
+def test_a_join_that_failed_keeps_no_descriptor(ranks: Ranks):
+    body = """
+room_of_id, before = ctypes.create_string_buffer(128), len(os.listdir("/proc/self/fd"))
+for _ in range(3):
+    do("get_unique_id", room_of_id)
+    expect(call("init_rank", byref(context), 0, 2, room_of_id), SYSTEM)
+expect(len(os.listdir("/proc/self/fd")), before)
+"""
+    ranks.run(1, REDUCE + body, BKCL_TIMEOUT="0.2")
+
+
 def test_forced_synchronous_calls_return_the_status_themselves(ranks: Ranks):
     body = """
 if RANK == 0:

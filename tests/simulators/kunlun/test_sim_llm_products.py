@@ -227,13 +227,6 @@ def test_broken_arguments_are_refused_at_the_call(card: Card, what: str, form: i
     assert product(card, x, w, None, m=2, form=form).status == INVALID_PARAM
 
 
-def test_no_context_is_refused(card: Card) -> None:
-    numbers = [0, 0, 0, 1, 1, 16, 16, 16, 1, 0, 1, 0]
-    x, w = values("float", 1, 16), values("float", 1, 16)
-    pointers = [x, w, made("float", 1, 1), None, None, None, None]
-    assert card.call("product", pointers, numbers, [1, 0], context=False).status == INVALID_PARAM
-
-
 def test_host_memory_is_a_kernel_exception(tmp_path: Path) -> None:
     with started_card(tmp_path) as card:
         x, w = values("float", 2, 16), values("float", 4, 16, seed=1)

@@ -116,12 +116,12 @@ def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, neox: bool) -> np.n
     return out
 
 
-HALF, NEIGHBOURS, OWN_TYPE = 0, 1, 2
+HALF, NEIGHBOURS, OWN_TYPE, ALONE = 0, 1, 2, 3
 
 
 def rotate(card: Card, kind: str, which: int, width: int = 16, heads: int = 4) -> Answer:
     q, k = values(kind, 6, heads, 16), values(kind, 6, 2, 16, seed=1)
-    angles = kind if which == OWN_TYPE else "float"
+    angles = kind if which in (OWN_TYPE, ALONE) else "float"
     sin, cos = values(angles, 6, width, seed=2), values(angles, 6, width, seed=3)
     arrays = [q, k, sin, cos, made(kind, *q.shape), made(kind, *k.shape)]
     return card.call("rotate", arrays, [TYPES[kind], which, 2, 3, heads, 2, 16, width])
@@ -135,6 +135,25 @@ def test_rotation_by_rows(card: Card, kind: str, which: int) -> None:
     for found, x in ((answer.at(4), q), (answer.at(5), k)):
         assert error(found, rotated(x, cos, sin, which != NEIGHBOURS)) < BOUND[kind]
         assert error(found, rotated(x, cos, sin, which == NEIGHBOURS)) > 0.1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_rotation_of_one_tensor_alone(card: Card, kind: str) -> None:
+    answer = rotate(card, kind, ALONE)
+    q, sin, cos = (exact(answer.at(i)) for i in (0, 2, 3))
+    assert error(answer.at(4), rotated(q, cos, sin, True)) < BOUND[kind]
+    assert np.array_equal(answer.at(5), made(kind, 6, 2, 16)), "nobody asked for k"
+
+
+def test_a_rotation_is_refused_under_its_own_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    with started_card(tmp_path, XPUAPI_DEBUG="1") as card:
+        for which in (OWN_TYPE, ALONE):
+            assert rotate(card, "float", which, width=15).status == INVALID_PARAM
+    names = ["rotary_no_freqs_qk_embedding_v2", "rotary_no_freqs_embedding_v2"]
+    said = capfd.readouterr().err
+    assert [said.count(f"api::{name}: an odd width") for name in names] == [1, 1]
 
 
 def test_halves_turn_in_part_and_neighbours_do_not(card: Card) -> None:

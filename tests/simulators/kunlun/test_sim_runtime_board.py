@@ -39,6 +39,30 @@ while malloc_code(90 * GIB):
     other.communicate()
 
 
+def test_a_process_that_can_learn_nothing_takes_nobody_for_dead(p800: Tree):
+    """It has no descriptor left for /proc, and then has again."""
+    other = held_by_another(p800)
+    try:
+        p800.run("""
+import errno, resource
+malloc(GIB)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError as error:
+    expect(error.errno, errno.EMFILE)
+expect(malloc_code(90 * GIB), -705)
+for file in taken:
+    os.close(file)
+expect(malloc_code(90 * GIB), -705)
+malloc(5 * GIB)
+""")
+    finally:
+        other.communicate("\n")
+
+
 def test_a_process_that_ends_well_gives_back_too(p800: Tree):
     other = held_by_another(p800)
     other.communicate("\n")
@@ -189,6 +213,10 @@ print(xpu.xpu_last_kernel_exec_time(byref(value)), value.value)
     code, nanoseconds = p800.run(body, XPURT_DISPATCH_MODE="PROFILING").split()
     assert code == "0"
     assert int(nanoseconds) >= 50_000_000
+
+
+def test_there_is_no_profiler_to_start_or_stop(p800: Tree):
+    assert p800.run("print(xpu.xpu_profiler_start(), xpu.xpu_profiler_stop())") == "-712 -712\n"
 
 
 def test_device_prints_are_of_the_second_generation(p800: Tree, r200: Tree):

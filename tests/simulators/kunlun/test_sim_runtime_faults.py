@@ -120,6 +120,26 @@ expect(codes, [-802])
     )
 
 
+def test_who_waits_for_an_event_hears_of_a_lost_card(p800: Tree):
+    p800.run(
+        """
+stream, event, codes = made(xpu.xpu_stream_create), made(xpu.xpu_event_create), []
+probe.probe_sleep(stream, 60000)
+expect(xpu.xpu_event_record(event, stream), 0)
+expect(xpu.xpu_event_query(event), -716)
+thread = threading.Thread(target=lambda: codes.append(xpu.xpu_event_wait(event)))
+thread.start()
+time.sleep(0.5)
+expect(codes, [])
+expect(probe.probe_empty(None, 1), -802)
+thread.join(30)
+expect(codes, [-802])
+expect((xpu.xpu_event_wait(event), xpu.xpu_event_query(event)), (-802, -802))
+""",
+        XPUSIM_FAULTS="lost@2",
+    )
+
+
 def test_the_named_copy_is_short_and_reports_success(p800: Tree):
     p800.run(
         """
@@ -174,6 +194,7 @@ expect(probe.probe_fault(b"hang"), 0)
         "oom@1,oom@2",
         "sick",
         "sick=x",
+        "sick=4294967296",
         "sick@1",
         "queue_delay_us=",
         "slow_link=1",
@@ -188,6 +209,16 @@ def test_a_misspelt_fault_stops_the_process(p800: Tree, text: str):
     assert "XPUSIM_FAULTS: cannot use" in ended.stderr
     assert "slow_link=device:MBps" in ended.stderr
     assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "card"), [("sick=2", 2), ("oom@9,sick=7", 7), ("slow_link=2:50", 2)]
+)
+def test_a_fault_of_a_card_that_is_not_there_stops_the_process(p800: Tree, text: str, card: int):
+    ended = p800.child("malloc_code(64)\nprint('went on')", XPUSIM_FAULTS=text)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGABRT, "")
+    name = text.split(",")[-1]
+    assert f"XPUSIM_FAULTS: {name}: there is no card {card}, the board has 2" in ended.stderr
 
 
 def test_the_list_for_people_is_the_list_of_the_library(p800: Tree):

@@ -178,7 +178,7 @@ def test_an_object_is_compiled_again_where_source_header_or_define_changed(tmp_p
         (["--fault", "no-drivers"], "there are missing-symbol, missing-library"),
         (["--fault", "missing-symbol"], "write it as missing-symbol=NAME"),
         (["--fault", "no-driver=1"], "write it as no-driver"),
-        (["--fault", "missing-library=xpu"], "there are xpurt, xpuml"),
+        (["--fault", "missing-library=xpu"], "p800 has xpurt, xpuml"),
         (["--profile", "k200"], "invalid choice"),
         (["--prof", "p800"], "unrecognized arguments"),
     ],

@@ -61,6 +61,15 @@ def test_a_symbol_that_no_library_has_is_refused_with_those_like_it(tmp_path: Pa
     assert not (tmp_path / "tree").exists()
 
 
+@pytest.mark.parametrize("fault", ["duplicate-library", "missing-library"])
+def test_a_library_that_the_profile_has_not_is_refused(tmp_path: Path, fault: str):
+    for name, flags in (("xft_blocks", ["--profile", "r200"]), ("xft", [])):
+        ended = build(tmp_path / "tree", "--fault", f"{fault}={name}", *flags)
+        assert ended.returncode == 2 and not (tmp_path / "tree").exists()
+        assert f"--fault {fault}={name}: no library {name!r}; " in ended.stderr
+        assert "has xpurt, xpuml, xpuapi, " in ended.stderr
+
+
 def test_a_missing_library_is_not_found():
     tree = shared_tree("--fault", "missing-library=xpuapi")
     assert not list(tree.rglob("libxpuapi.so*"))

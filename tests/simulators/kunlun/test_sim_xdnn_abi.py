@@ -114,4 +114,8 @@ def test_base_types_in_a_program(tree: Path, tmp_path: Path) -> None:
     links = [f"-L{folder}" for folder in folders]
     run("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{tree}/sdk/include", BASE,
         *links, "-lxpuapi", "-lxpurt", "-o", program)  # fmt: skip
-    with_accounts(tree, tmp_path / "state").call([str(program)])
+    used = with_accounts(tree, tmp_path / "state")
+    ended = subprocess.run([program], env=used.environment(), capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    (told,) = ended.stderr.splitlines()
+    assert "[xdnn] scratch of 4096 bytes at" in told and "is not given back" in told

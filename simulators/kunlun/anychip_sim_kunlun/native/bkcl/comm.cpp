@@ -112,6 +112,7 @@ void Comm::join(const BKCLUniqueId& id) {
         segment_->meet();
     } catch (const Failure& failure) {
         segment_->fail(failure.status);
+        Segment::forget(id);  // broken for all ranks: nobody can join by it any more
         throw;
     }
     Segment::forget(id);

@@ -115,9 +115,12 @@ int xpu_event_destroy(XPUEvent event) {
 // Success also for an event that was never recorded, as measured on the real stack. The code of an
 // event that is still to come is a guess: public callers only compare with success.
 int xpu_event_query(XPUEvent handle) {
-    if (int code = Process::self().ready()) return answer(code);
-    std::shared_ptr<Event> event = Process::self().events.find(handle);
+    Process& process = Process::self();
+    if (int code = process.ready()) return answer(code);
+    std::shared_ptr<Event> event = process.events.find(handle);
     if (!event) return answer(XPUERR_INVALID_PARAM);
-    return answer(event->done() ? XPU_SUCCESS : XPUERR_BUSY);
+    Device* device = nullptr;
+    if (int code = process.device(event->device(), &device)) return answer(code);
+    return answer(event->status());
 }
 #endif

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "board.h"
@@ -33,8 +34,9 @@ struct BoardUse {
 // library, or null for the running program); XPUSIM_STATE names another folder than DIR/state.
 std::string board_path(const void* anchor, int up);
 
-// Start time of a process in clock ticks, 0 where it is gone or a zombie.
-uint64_t process_start(int pid);
+// Start time of a process in clock ticks, 0 where it is gone or a zombie. Nothing where that cannot
+// be told now, as in a process that has no file descriptor left.
+std::optional<uint64_t> process_start(int pid);
 
 // An open board file. Not copyable; one for each process and library is enough.
 class BoardFile {
@@ -44,9 +46,12 @@ public:
     BoardFile(const BoardFile&) = delete;
     BoardFile& operator=(const BoardFile&) = delete;
 
-    // False with a reason in `problem` where the file is missing or is no board of this layout.
+    // False with a reason in `problem` where the file is missing or is no board of this layout, or
+    // where this process cannot learn when it began.
     bool open(const std::string& path);
     Board* board() const { return board_; }
+    // When this process began: read once, since /proc cannot be read later if descriptors run out.
+    uint64_t started() const { return started_; }
     const std::string& problem() const { return problem_; }
 
     // Between processes and threads. Held while entries are taken, given back or summed up.
@@ -55,15 +60,17 @@ public:
 
 private:
     int file_ = -1;
+    uint64_t started_ = 0;
     Board* board_ = nullptr;
     std::string problem_;
     std::mutex inside_;
 };
 
 // All three need the lock. reclaim() frees the entries of dead processes; claim() finds or takes
-// the entry of this process (null: the table is full); usage() sums up the living.
+// the entry of this process, which began at `started` (null: the table is full); usage() sums up
+// the living.
 void reclaim(BoardDevice& device);
-BoardProcess* claim(BoardDevice& device);
+BoardProcess* claim(BoardDevice& device, uint64_t started);
 BoardUse usage(const BoardDevice& device);
 
 namespace board_detail {
@@ -97,8 +104,22 @@ inline void file_lock(int file, short type) {
     }
 }
 
+// A process of which nothing can be told now is taken for alive: what it holds is not given away.
 inline bool alive(const BoardProcess& entry) {
-    return entry.pid != 0 && process_start(entry.pid) == entry.started;
+    return entry.pid != 0 && process_start(entry.pid).value_or(entry.started) == entry.started;
+}
+
+// The whole of a short file of /proc; nothing, and errno, where it cannot be read.
+inline std::optional<std::string> short_file(const std::string& path) {
+    char text[1024];
+    int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return std::nullopt;
+    ssize_t length = read(file, text, sizeof text);
+    int error = errno;
+    close(file);
+    errno = error;
+    if (length < 0) return std::nullopt;
+    return std::string(text, static_cast<size_t>(length));
 }
 
 }  // namespace board_detail
@@ -110,25 +131,21 @@ inline std::string board_path(const void* anchor, int up) {
     return folder + "/state/board";
 }
 
-inline uint64_t process_start(int pid) {
-    std::string path = "/proc/" + std::to_string(pid) + "/stat";
-    FILE* stat = std::fopen(path.c_str(), "r");
-    if (!stat) return 0;
-    char line[1024];
-    size_t length = std::fread(line, 1, sizeof line - 1, stat);
-    std::fclose(stat);
-    line[length] = '\0';
+inline std::optional<uint64_t> process_start(int pid) {
+    auto line = board_detail::short_file("/proc/" + std::to_string(pid) + "/stat");
+    bool is_gone = !line && (errno == ENOENT || errno == ESRCH);
+    if (is_gone) return 0;
     // The command may hold spaces and brackets: fields are counted after its last bracket.
-    const char* rest = std::strrchr(line, ')');
-    if (!rest) return 0;
+    const char* rest = line ? std::strrchr(line->c_str(), ')') : nullptr;
+    if (!rest) return std::nullopt;
     char state = 0;
     unsigned long long start = 0;
     int read = std::sscanf(rest + 1,
                            " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
                            "%*d %*d %llu",
                            &state, &start);
-    bool gone = state == 'Z' || state == 'X';
-    return read == 2 && !gone ? start : 0;
+    if (read != 2) return std::nullopt;
+    return state == 'Z' || state == 'X' ? 0 : start;
 }
 
 inline BoardFile::~BoardFile() {
@@ -137,6 +154,11 @@ inline BoardFile::~BoardFile() {
 }
 
 inline bool BoardFile::open(const std::string& path) {
+    started_ = process_start(getpid()).value_or(0);
+    if (started_ == 0) {
+        problem_ = "/proc does not say when this process began: " + std::string(strerror(errno));
+        return false;
+    }
     file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (file_ < 0) {
         problem_ = path + ": " + std::strerror(errno);
@@ -179,9 +201,8 @@ inline void reclaim(BoardDevice& device) {
     }
 }
 
-inline BoardProcess* claim(BoardDevice& device) {
+inline BoardProcess* claim(BoardDevice& device, uint64_t started) {
     int self = getpid();
-    uint64_t started = process_start(self);
     BoardProcess* vacant = nullptr;
     for (BoardProcess& entry : device.processes) {
         if (entry.pid == self && entry.started == started) return &entry;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "device.h"
 
@@ -53,6 +54,13 @@ uint64_t number(const std::string& text, const std::string& item) {
     return std::stoull(text);
 }
 
+int card(const std::string& text, const std::string& item) {
+    constexpr uint64_t most = 9999;  // fits an int; the board says later which cards there are
+    uint64_t found = number(text, item);
+    if (found > most) refuse(item);
+    return static_cast<int>(found);
+}
+
 using Armed = std::map<std::string, std::string>;
 
 void arm(Armed& armed, const std::string& item) {
@@ -89,7 +97,7 @@ const Armed& armed_faults() {
 void read_slow_link(Faults& faults, const std::string& value) {
     size_t colon = value.find(':');
     if (colon == value.npos) refuse("slow_link=" + value);
-    faults.slow_device = static_cast<int>(number(value.substr(0, colon), "slow_link=" + value));
+    faults.slow_device = card(value.substr(0, colon), "slow_link=" + value);
     uint64_t megabytes = number(value.substr(colon + 1), "slow_link=" + value);
     if (megabytes == 0) refuse("slow_link=" + value);
     faults.slow_bytes_second = static_cast<double>(megabytes) * 1e6;
@@ -122,12 +130,23 @@ Faults::Faults() {
         queue_delay_us = number(*value, "queue_delay_us=" + *value);
     }
     if (auto value = fault("sick")) {
-        sick_device = static_cast<int>(number(*value, "sick=" + *value));
+        sick_device = card(*value, "sick=" + *value);
     }
     no_event_order = fault("no_event_order").has_value();
     if (auto value = fault("weight_as")) {
         bool known_type = *value == "float16" || *value == "bfloat16" || *value == "max";
         if (!known_type) refuse("weight_as=" + *value);
+    }
+}
+
+void refuse_absent_cards(uint32_t cards) {
+    const std::pair<const char*, int> named[] = {{"sick", faults().sick_device},
+                                                 {"slow_link", faults().slow_device}};
+    for (const auto& [name, card] : named) {
+        if (card < static_cast<int>(cards)) continue;
+        std::fprintf(stderr, "XPUSIM_FAULTS: %s=%s: there is no card %d, the board has %u\n", name,
+                     fault(name)->c_str(), card, cards);
+        std::abort();
     }
 }
 

@@ -37,4 +37,7 @@ struct Faults {
 
 Faults& faults();
 
+// A fault of a card that the board does not have would never strike: the process ends.
+void refuse_absent_cards(uint32_t cards);
+
 }  // namespace xpusim

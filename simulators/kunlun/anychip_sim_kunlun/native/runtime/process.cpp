@@ -64,6 +64,7 @@ Process::Process() {
         problem_ = XPUERR_NODEV;
         return;
     }
+    refuse_absent_cards(board()->devices);
     if (!driver_fits()) {
         problem_ = XPUERR_VERSION;
         return;
@@ -108,7 +109,7 @@ int Process::open(Device& device) {
         std::lock_guard<BoardFile> board(file_);
         reclaim(*device.card);
         if (usage(*device.card).lost) return XPUERR_HWEXCEPTION;
-        device.entry = claim(*device.card);
+        device.entry = claim(*device.card, file_.started());
     }
     if (!device.entry) return XPUERR_BUSY;
     device.memory = std::make_unique<Memory>(file_, *device.card, *device.entry);

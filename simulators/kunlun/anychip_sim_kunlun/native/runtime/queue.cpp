@@ -42,15 +42,16 @@ void Event::finish(uint64_t number) {
     changed_.notify_all();
 }
 
-void Event::revoke() {
+void Event::revoke(int code) {
     std::lock_guard<std::mutex> guard(lock_);
-    revoked_ = true;
+    revoked_ = code;
     changed_.notify_all();
 }
 
-bool Event::done() const {
+int Event::status() const {
     std::lock_guard<std::mutex> guard(lock_);
-    return finished_ >= recorded_;
+    if (finished_ >= recorded_) return XPU_SUCCESS;
+    return revoked_ != 0 ? revoked_ : static_cast<int>(XPUERR_BUSY);
 }
 
 uint64_t Event::last() const {
@@ -60,8 +61,8 @@ uint64_t Event::last() const {
 
 int Event::wait(uint64_t number) {
     std::unique_lock<std::mutex> guard(lock_);
-    changed_.wait(guard, [&] { return finished_ >= number || revoked_; });
-    return finished_ >= number ? XPU_SUCCESS : XPUERR_EVENTWAIT;
+    changed_.wait(guard, [&] { return finished_ >= number || revoked_ != 0; });
+    return finished_ >= number ? static_cast<int>(XPU_SUCCESS) : revoked_;
 }
 
 int Queue::submit(Task task) {
@@ -96,14 +97,16 @@ void Queue::fail(int code) { set_error(code, true); }
 
 void Queue::taint(int code) { set_error(code, false); }
 
-// True where an event record was among the tasks that are dropped.
+// True where an event record was among the tasks that are dropped. Who waits for that event hears
+// of a lost card; after a kernel exception, of an event that will not come.
 bool Queue::set_error(int code, bool own) {
     std::lock_guard<std::mutex> guard(lock_);
     if (own || error_ == 0) error_ = code;
+    int told = code == XPUERR_HWEXCEPTION ? XPUERR_HWEXCEPTION : XPUERR_EVENTWAIT;
     bool record = false;
     for (Task& task : tasks_) {
         if (!task.record) continue;
-        task.record->revoke();
+        task.record->revoke(told);
         record = true;
     }
     finished_ += tasks_.size();

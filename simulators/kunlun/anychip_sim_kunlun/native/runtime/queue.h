@@ -23,11 +23,11 @@ public:
 
     uint64_t record();            // one more record is queued; its number
     void finish(uint64_t number); // the queue has come to that record
-    void revoke();                // the queue failed before it came to a record
-    bool done() const;
+    void revoke(int code);        // the queue failed before it came to a record
+    int status() const;           // 0: done; 716: still to come; or what it was revoked with
 
     uint64_t last() const;        // number of the last record, 0 for none
-    // Blocks until that record is done. 0, or 720 where the event was revoked.
+    // Blocks until that record is done. 0, or what the event was revoked with.
     int wait(uint64_t number);
 
 private:
@@ -35,7 +35,7 @@ private:
     mutable std::mutex lock_;
     std::condition_variable changed_;
     uint64_t recorded_ = 0, finished_ = 0;
-    bool revoked_ = false;
+    int revoked_ = 0;             // the code, 0 while it is not
 };
 
 struct Task {

@@ -1,4 +1,5 @@
-// The rules of one operator call, checked before anything is queued.
+// The rules of one operator call, checked before anything is queued. Compiled into each library of
+// operators; what those of language models add is in llm/engine/call.h.
 #pragma once
 
 #include <cstddef>
@@ -45,9 +46,11 @@ public:
     // Queue the kernel, or return why not: an Error_t.
     int run(std::function<void()> kernel) const;
 
+protected:
+    void refuse(int status, const char* text, const char* what = "");
+
 private:
     Call& address(const void* pointer, size_t alignment, const char* what);
-    void refuse(int status, const char* text, const char* what = "");
 
     Context* ctx_;
     const char* name_;

@@ -1,5 +1,6 @@
 // Contexts and their scratch memory.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -28,6 +29,37 @@ DeviceType generation(int id) {
 
 size_t round_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
 
+// Another device than the thread's current one, for one call of the runtime. -1: the current one.
+class OnDevice {
+public:
+    explicit OnDevice(int device) {
+        if (device < 0) {
+            return;
+        }
+        status_ = xpu_current_device(&before_);
+        moved_ = status_ == XPU_SUCCESS && before_ != device;
+        if (moved_) {
+            status_ = xpu_set_device(device);
+        }
+    }
+    ~OnDevice() {
+        const int back = moved_ ? xpu_set_device(before_) : static_cast<int>(XPU_SUCCESS);
+        if (back != XPU_SUCCESS) {
+            std::fprintf(stderr, "[xdnn] device %d cannot be made current again: %s\n",
+                         before_, xpu_strerror(back));
+        }
+    }
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+
+    int status() const { return status_; }
+
+private:
+    int before_ = 0;
+    int status_ = XPU_SUCCESS;
+    bool moved_ = false;
+};
+
 }  // namespace
 
 Context* create_context() {
@@ -41,7 +73,12 @@ Context* create_context() {
 
 void destroy_context(Context* ctx) { delete ctx; }
 
-Context::Context(Device device) : _gm_mgr(true), _l3_mgr(false), dev_(device) {}
+Context::Context(Device device) : _gm_mgr(true), _l3_mgr(false), dev_(device) {
+    if (device.type() != kCPU) {
+        _gm_mgr.device_ = device.id();
+        _l3_mgr.device_ = device.id();
+    }
+}
 
 Context::~Context() { set_stream(nullptr); }
 
@@ -52,9 +89,15 @@ BufferMgr::BufferMgr(bool do_malloc_when_run_out) : grows_(do_malloc_when_run_ou
 BufferMgr::~BufferMgr() { release(); }
 
 void BufferMgr::release() {
+    const OnDevice here(device_);
     for (const Block& block : blocks_) {
-        if (block.owned) {
-            xpu_free(block.start);
+        if (!block.owned) {
+            continue;
+        }
+        const int freed = here.status() == XPU_SUCCESS ? xpu_free(block.start) : here.status();
+        if (freed != XPU_SUCCESS) {
+            std::fprintf(stderr, "[xdnn] scratch of %zu bytes at %p is not given back: %s\n",
+                         block.size, static_cast<void*>(block.start), xpu_strerror(freed));
         }
     }
     blocks_.clear();
@@ -91,7 +134,8 @@ void* BufferMgr::alloc(ContextImpl*, size_t size, void*) {
 void* BufferMgr::grow(size_t size) {
     void* start = nullptr;
     const size_t room = std::max(size, kGrowth);
-    if (xpu_malloc(&start, room, XPU_MEM_MAIN) != XPU_SUCCESS) {
+    const OnDevice here(device_);
+    if (here.status() != XPU_SUCCESS || xpu_malloc(&start, room, XPU_MEM_MAIN) != XPU_SUCCESS) {
         return nullptr;
     }
     blocks_.push_back(Block{static_cast<char*>(start), room, size, true});

@@ -32,15 +32,6 @@ double share(uint64_t before, uint64_t after, uint64_t elapsed) {
     return std::min(1.0, static_cast<double>(after - before) / static_cast<double>(elapsed));
 }
 
-class Locked {
-public:
-    explicit Locked(xpusim::BoardFile& file) : file_(file) { file_.lock(); }
-    ~Locked() { file_.unlock(); }
-
-private:
-    xpusim::BoardFile& file_;
-};
-
 }  // namespace
 
 Sampler::Counters Sampler::read(const xpusim::BoardDevice& device) {
@@ -118,14 +109,14 @@ xpusim::BoardDevice* Session::device(xpumlDevice_t handle) const {
 }
 
 xpusim::BoardUse Session::use(xpusim::BoardDevice& device) {
-    Locked held(*file_);
+    std::lock_guard<xpusim::BoardFile> held(*file_);
     xpusim::reclaim(device);
     return xpusim::usage(device);
 }
 
 unsigned int Session::processes(xpusim::BoardDevice& device, xpumlProcessInfo_t* infos,
                                 unsigned int room) {
-    Locked held(*file_);
+    std::lock_guard<xpusim::BoardFile> held(*file_);
     xpusim::reclaim(device);
     unsigned int count = 0;
     for (const xpusim::BoardProcess& entry : device.processes) {

@@ -42,11 +42,13 @@ int speculative_attention_decoder(
     call.device(q, "q").device(k_cache, "k_cache").device(v_cache, "v_cache").device(out, "out");
     call.device(block_tables, "block_tables");
     llm::attention_rules(call, p.shape);
-    call.positive({batch_num, qlen, max_seq_len, block_size, max_blocks_per_seq});
+    call.positive(max_seq_len, "max_seq_len");
+    llm::page_rules(call, p.pages, p.table);
     call.served(k == nullptr && v == nullptr && attn_mask == nullptr, "k, v, mask");
     call.served(!q_maxptr && !k_cache_maxptr && !v_cache_maxptr && !o_maxptr, "maxima");
     call.served(vo_head_dim == -1 || vo_head_dim == head_dim, "another size of values");
     call.rule(seq_lengths.len > 0 && seq_lengths.len < 1024, "1 to 1023 sequences");
+    call.shape({seq_lengths.len, qlen, head_num, head_dim}, "q");
     const auto lengths = call.pair(seq_lengths, seq_lengths.len, "seq_lengths");
     const auto rows = call.pair(valid_batch, seq_lengths.len, "valid_batch");
     if (call.holds()) {

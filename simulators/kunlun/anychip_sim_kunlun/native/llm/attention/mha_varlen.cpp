@@ -82,8 +82,13 @@ int mha_varlen_fwd(api::Context* ctx, const T* q, const T* k, const T* v, T* out
     call.rule(lod_seqlens_q.len >= 2, "no sequence");
     b.q_lod = call.pair(lod_seqlens_q, lod_seqlens_q.len, "lod_seqlens_q");
     b.k_lod = call.pair(lod_seqlens_k, lod_seqlens_q.len, "lod_seqlens_k");
-    call.rule(!call.holds() || lengths_fit(b, max_seqlen_k),
-              "an empty sequence, more queries than keys, or longer than the maximum");
+    if (call.holds()) {
+        call.rule(lengths_fit(b, max_seqlen_k),
+                  "an empty sequence, more queries than keys, or longer than the maximum");
+        call.shape({b.q_lod.host.back(), head_num, head_dim}, "q");
+        call.shape({b.k_lod.host.back(), head_num_k, head_dim}, "k");
+        call.shape({lod_seqlens_q.len, head_num, max_seqlen_q}, "softmax_lse");
+    }
     return queue(call, b);
 }
 

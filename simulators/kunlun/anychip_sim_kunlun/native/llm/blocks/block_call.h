@@ -25,8 +25,8 @@ void tensor_rules(llm::Call& call, const Tensor* tensor, const std::vector<int64
     if (tensor == nullptr) {
         return;
     }
-    call.device(tensor->data<T>(), what);
     const std::vector<int64_t>& given = tensor->get_dims();
+    call.device(tensor->data<T>(), what).shape(given, what);
     bool fits = tensor->type() == DataTypeToEnum<T>::value && given.size() == dims.size();
     for (size_t i = 0; fits && i < dims.size(); ++i) {
         fits = dims[i] == -1 ? given[i] > 0 : given[i] == dims[i];
@@ -45,10 +45,14 @@ template <typename TX>
 void block_rules(llm::Call& call, const Tensor* q, const Tensor* out, const TransformerParam& param,
                  const llm::AttentionShape& shape) {
     llm::attention_rules(call, shape);
-    call.positive({param.batch_size});
+    call.positive(param.batch_size, "batch_size");
     call.rule(!param.use_cache_per_channel, "maxima a channel of a cache that is not quantized");
-    tensor_rules<TX>(call, q, {-1, param.head_num * param.head_dim}, "q");
-    tensor_rules<TX>(call, out, {-1, param.head_num * param.head_dim}, "out");
+    if (!call.holds()) {
+        return;  // the row below may be too long for a number
+    }
+    const int64_t row = param.head_num * param.head_dim;
+    tensor_rules<TX>(call, q, {-1, row}, "q");
+    tensor_rules<TX>(call, out, {-1, row}, "out");
     if (call.holds()) {
         call.rule(q->get_dim(0) == out->get_dim(0), "q and out differ in rows");
         call.rule(q->data<TX>() != out->data<TX>(), "out is q");
@@ -62,7 +66,7 @@ llm::PagedCall<TX, TC> paged_call(llm::Call& call, const Tensor* q, const Tensor
                                   const llm::AttentionShape& shape) {
     const PageAttnParam& page = param.page_attn;
     const std::vector<int64_t> dims{-1, param.kv_head_num, page.block_size, param.head_dim};
-    call.positive({page.block_size, page.max_num_blocks_per_seq});
+    call.shape({page.max_num_blocks_per_seq, page.block_size}, "tokens of a table row");
     tensor_rules<TC>(call, k, dims, "key cache");
     tensor_rules<TC>(call, v, dims, "value cache");
     tensor_rules<int32_t>(call, page.block_table, {-1, page.max_num_blocks_per_seq}, "block_table");

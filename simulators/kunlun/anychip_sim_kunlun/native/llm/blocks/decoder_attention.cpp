@@ -63,7 +63,11 @@ template <typename T>
 int split_qkv_block(XFTContext* ctx, Tensor* qkv, Tensor* q, Tensor* k, Tensor* v,
                     int64_t token_num, int64_t head_num, int64_t kv_head_num, int64_t head_dim) {
     llm::Call call(context_of(ctx), "xftblock::split_qkv_block");
-    call.positive({token_num, head_num, kv_head_num, head_dim});
+    call.shape({token_num, 3, head_num, head_dim}, "q");
+    call.shape({token_num, 3, kv_head_num, head_dim}, "k");
+    if (!call.holds()) {
+        return call.run(nullptr);
+    }
     const int64_t wide = head_num * head_dim, narrow = kv_head_num * head_dim;
     tensor_rules<T>(call, qkv, {token_num, wide + 2 * narrow}, "qkv");
     tensor_rules<T>(call, q, {token_num, wide}, "q");

@@ -38,7 +38,7 @@ inline bool is_head_size(int64_t dim) {
 }
 
 inline void attention_rules(Call& call, const AttentionShape& shape) {
-    call.positive({shape.heads, shape.kv_heads, shape.dim});
+    call.shape({shape.heads, shape.dim}, "heads").shape({shape.kv_heads, shape.dim}, "KV heads");
     call.rule(is_head_size(shape.dim), "head size");
     call.rule(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
               "heads are no multiple of the KV heads");

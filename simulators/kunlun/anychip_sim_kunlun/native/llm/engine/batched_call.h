@@ -18,16 +18,22 @@ struct BatchShape {
     int64_t stride_y;
 };
 
+inline bool matrices_lie_apart(const BatchShape& shape) {
+    return shape.stride_x >= shape.m * shape.k && shape.stride_w >= shape.n * shape.k &&
+           shape.stride_y >= shape.m * shape.n;
+}
+
 template <typename TX, typename TW, typename TY, typename TGEMM>
 int run_batched(Call& call, api::Context* ctx, const BatchShape& shape, const TX* x, bool x_trans,
                 const float* x_max, const TW* w, bool w_trans, const float* w_max, TY* y,
                 float alpha, float beta, Round between) {
-    call.positive({shape.batch, shape.m, shape.n, shape.k});
+    call.shape({shape.m, shape.k}, "x").shape({shape.k, shape.n}, "w");
+    call.shape({shape.m, shape.n}, "y");
+    call.shape({shape.batch, shape.stride_x}, "x").shape({shape.batch, shape.stride_w}, "w");
+    call.shape({shape.batch, shape.stride_y}, "y");
     call.device(x, "x").device(w, "w").device(y, "y");
     // One matrix for all (stride 0) is a broadcast, which public code makes before the call.
-    call.rule(shape.stride_x >= shape.m * shape.k && shape.stride_w >= shape.n * shape.k &&
-                  shape.stride_y >= shape.m * shape.n,
-              "matrices overlap");
+    call.rule(!call.holds() || matrices_lie_apart(shape), "matrices overlap");
     call.rule(is_supported<TX, TGEMM>(ctx), "this compute type does not take this tensor type");
     call.rule(static_cast<const void*>(x) != y && static_cast<const void*>(w) != y,
               "y is one of the operands");

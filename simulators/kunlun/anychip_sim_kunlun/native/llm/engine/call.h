@@ -1,16 +1,13 @@
-// The rules of one operator call, checked before anything is queued. Headers of this folder are
-// compiled into each library of language-model operators.
+// The rules of a call with length pairs. Headers of this folder are compiled into each library of
+// language-model operators.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/device.h"
+#include "xdnn/call.h"
 #include "xpu/xdnn_types.h"
 
 namespace xpusim {
@@ -45,47 +42,13 @@ struct Pair {
     }
 };
 
-// Collects the first broken rule. With XPUAPI_DEBUG set to anything but 0 the rule is written to
-// stderr, since the caller sees a status alone.
-class Call {
+class Call : public xpusim::Call {
 public:
-    Call(api::Context* ctx, const char* name) : ctx_(ctx), name_(name) {
-        rule(ctx != nullptr, "no context");
-        if (ctx != nullptr && ctx->dev().type() == api::kCPU) {
-            refuse(api::NOT_IMPLEMENT, "the simulator has no host context");
-        }
-    }
-
-    Call& rule(bool holds, const char* text) {
-        if (!holds) {
-            refuse(api::INVALID_PARAM, text);
-        }
-        return *this;
-    }
+    using xpusim::Call::Call;
 
     // What the vendor may do and the simulator does not.
     Call& served(bool holds, const char* text) {
-        if (!holds) {
-            refuse(api::NOT_IMPLEMENT, text);
-        }
-        return *this;
-    }
-
-    Call& positive(std::initializer_list<int64_t> sizes) {
-        for (int64_t size : sizes) {
-            rule(size > 0, "a size must be positive");
-        }
-        return *this;
-    }
-
-    // Not null and aligned to its element. Whether it is device memory shows in the kernel.
-    template <typename T>
-    Call& device(const T* pointer, const char* what) {
-        if (pointer == nullptr) {
-            refuse(api::INVALID_PARAM, "null: ", what);
-        } else if (reinterpret_cast<uintptr_t>(pointer) % alignof(T) != 0) {
-            refuse(api::INVALID_PARAM, "not aligned to its element: ", what);
-        }
+        unknown(holds, text);
         return *this;
     }
 
@@ -98,30 +61,6 @@ public:
         }
         return {std::vector<T>(given.cpu, given.cpu + length), given.xpu, what};
     }
-
-    bool holds() const { return status_ == api::SUCCESS; }
-
-    // Queue the kernel, or return why not: an Error_t.
-    int run(std::function<void()> kernel) const {
-        if (!holds()) {
-            return status_;
-        }
-        const int status = launch(ctx_->xpu_stream, name_, std::move(kernel));
-        return status == XPU_SUCCESS ? api::SUCCESS : api::RUNTIME_ERROR;
-    }
-
-private:
-    void refuse(int status, const char* text, const char* what = "") {
-        const char* level = std::getenv("XPUAPI_DEBUG");
-        if (holds() && level != nullptr && std::string(level) != "0") {
-            std::fprintf(stderr, "[llm] %s: %s%s\n", name_, text, what);
-        }
-        status_ = holds() ? status : status_;
-    }
-
-    api::Context* ctx_;
-    const char* name_;
-    int status_ = api::SUCCESS;
 };
 
 // Offsets of a ragged batch: from 0 on, never falling.

@@ -83,7 +83,7 @@ void normalize(const NormCall<T, TW>& call) {
 
 template <typename T, typename TW>
 int run_norm(Call& call, const NormCall<T, TW>& given, const TW* bias) {
-    call.positive({given.m, given.n}).device(given.x, "x").device(given.y, "y");
+    call.shape({given.m, given.n}, "x").device(given.x, "x").device(given.y, "y");
     call.device(given.weight, "weight").rule(given.eps >= 0.0f, "eps below 0");
     call.rule(bias == nullptr, "an rms norm has no bias");
     return call.run([=] { normalize(given); });

@@ -28,6 +28,14 @@ struct PageTable {
     int64_t pages;
 };
 
+// Pages and table can be addressed; where the number of blocks is unknown, one block.
+inline void page_rules(Call& call, const PageShape& pages, const PageTable& table) {
+    const int64_t blocks = pages.blocks == 0 ? 1 : pages.blocks;
+    call.shape({blocks, pages.kv_heads, pages.block_size, pages.dim}, "cache");
+    call.shape({table.rows, table.pages}, "block table");
+    call.shape({table.pages, pages.block_size}, "tokens of a table row");
+}
+
 // The table in the kernel.
 class Pages {
 public:

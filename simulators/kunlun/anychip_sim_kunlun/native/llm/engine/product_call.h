@@ -44,7 +44,8 @@ Operand operand(const T* data, int64_t outer, int64_t inner, int64_t ld, bool al
 
 template <typename T>
 void operand_rules(Call& call, const Operand& from, const char* what) {
-    call.device(static_cast<const T*>(from.data), what);
+    call.device(static_cast<const T*>(from.data), what).shape({from.outer, from.inner}, what);
+    call.shape({from.along ? from.outer : from.inner, from.ld}, what);
     call.rule(from.ld >= (from.along ? from.inner : from.outer), "a row is longer than its ld");
     call.rule(!from.int8 || from.max != nullptr || from.row_max != nullptr,
               "an int8 operand needs its maximum");
@@ -59,8 +60,11 @@ Result result(TY* data, int64_t ld, const TC* added, int64_t added_ld, float alp
 }
 
 template <typename TY>
-void result_rules(Call& call, const Result& to, int64_t n) {
-    call.device(static_cast<const TY*>(to.data), "y");
+void result_rules(Call& call, const Result& to, int64_t m, int64_t n) {
+    call.device(static_cast<const TY*>(to.data), "y").shape({m, to.ld}, "y");
+    if (to.added != nullptr) {
+        call.shape({m, to.added_ld}, "what is added");
+    }
     call.rule(to.ld >= n, "a row of y is longer than its ld");
     call.rule(to.beta == 0.0f || to.added != nullptr, "beta without a matrix to add");
     call.served(is_served(to.act), "activation");
@@ -70,10 +74,9 @@ void result_rules(Call& call, const Result& to, int64_t n) {
 template <typename TX, typename TW, typename TY, typename TGEMM>
 int run_product(Call& call, api::Context* ctx, const Operand& x, const Operand& w,
                 const Result& to) {
-    call.positive({x.outer, w.outer, x.inner});
     operand_rules<TX>(call, x, "x");
     operand_rules<TW>(call, w, "w");
-    result_rules<TY>(call, to, w.outer);
+    result_rules<TY>(call, to, x.outer, w.outer);
     call.rule(x.inner == w.inner, "x and w differ in k");
     call.rule(is_supported<TX, TGEMM>(ctx), "this compute type does not take this tensor type");
     call.rule(x.data != to.data && w.data != to.data, "y is one of the operands");

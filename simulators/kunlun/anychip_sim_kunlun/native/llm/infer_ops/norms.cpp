@@ -46,7 +46,7 @@ template <typename TX, typename TSCALE, typename TY>
 int quant2d_per_token(api::Context* ctx, const TX* x, const TSCALE* scale_in, TY* y,
                       TSCALE* scale_out, int64_t m, int64_t n) {
     llm::Call call(ctx, "infer_ops::quant2d_per_token");
-    call.device(x, "x").device(y, "y").device(scale_out, "scale_out").positive({m, n});
+    call.device(x, "x").device(y, "y").device(scale_out, "scale_out").shape({m, n}, "x");
     call.served(scale_in == nullptr, "scale_in");
     return call.run([=] { quantize_rows(x, y, scale_out, m, n); });
 }

@@ -1,6 +1,7 @@
 // Splitting, rotating and caching in one: what the four public functions share.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -105,8 +106,9 @@ struct Told {
 };
 
 inline void told_rules(llm::Call& call, const Told& told) {
-    call.positive({told.batch_size, told.max_seqlen, told.head_num, told.kv_head_num});
-    call.positive({told.head_dim, told.max_batch_size, told.block_size, told.max_blocks_per_seq});
+    call.shape({2, told.max_seqlen, told.head_dim}, "table");
+    call.positive(told.batch_size, "batch_size").positive(told.head_num, "head_num");
+    call.positive(told.kv_head_num, "kv_head_num");
     call.served(told.qkv_layout == "BLHD" && told.page_layout == "HLD", "layout");
     call.served(told.emb_batch_size == 1 && !told.rope_3d, "a table for each sequence");
     call.rule(!told.quantized, "scales of a cache that is not quantized");
@@ -131,10 +133,17 @@ void split_rules(llm::Call& call, const Split<T, TC>& s) {
     call.device(s.key_cache, "key_cache").device(s.value_cache, "value_cache");
     call.device(s.table.device, "block_table");
     call.rule((s.k == nullptr) == (s.v == nullptr), "k without v, or the reverse");
+    llm::page_rules(call, s.pages, s.table);
 }
 
 template <typename T, typename TC>
 void layout_rules(llm::Call& call, const Split<T, TC>& s) {
+    if (call.holds()) {  // each row of qkv holds q, and a pair of key and value for each KV head
+        call.shape({s.layout.tokens, 3, std::max(s.heads, s.pages.kv_heads), s.pages.dim}, "qkv");
+    }
+    if (!call.holds()) {
+        return;
+    }
     const int64_t room = s.table.pages * s.pages.block_size;
     for (size_t b = 0; call.holds() && b < s.layout.rows.size(); ++b) {
         const int64_t end = s.layout.starts[b] + s.layout.counts[b];

@@ -37,7 +37,8 @@ int store_paged_kv_cache(api::Context* ctx, const TX* k, const TX* v, TC* key_ca
     llm::Call call(ctx, "infer_ops::store_paged_kv_cache");
     call.device(k, "k").device(v, "v").device(key_cache, "key_cache");
     call.device(value_cache, "value_cache").device(slot_mapping, "slot_mapping");
-    call.positive({token_num, kv_head_num, head_dim, num_blocks, block_size});
+    call.shape({token_num, kv_head_num, head_dim}, "k");
+    call.shape({num_blocks, kv_head_num, block_size, head_dim}, "key_cache");
     call.rule(k_scale == nullptr && v_scale == nullptr, "scales of a cache that is not quantized");
     const llm::PageShape shape{num_blocks, kv_head_num, block_size, head_dim};
     return call.run([=] {

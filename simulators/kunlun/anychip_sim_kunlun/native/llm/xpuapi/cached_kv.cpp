@@ -69,17 +69,20 @@ int reshape_cached_kv(Context* ctx, const TI* x, TO* y, const TID* block_table,
                       const float* scale, float* batch_max_ptrs, float* max_ptrs) {
     llm::Call call(ctx, "api::reshape_cached_kv");
     call.device(x, "x").device(y, "y").device(block_table, "block_table");
-    call.positive({batch_size, kv_head_num, head_dim, max_seq_num, block_size});
-    call.positive({max_num_blocks_per_seq});
+    call.positive(batch_size, "batch_size");
     call.served(qkv_layout == "BLHD" && page_layout == "HLD", "layout");
     call.served(scale == nullptr && batch_max_ptrs == nullptr && max_ptrs == nullptr, "maxima");
     Writing<TI, TO> w{x,  y,  {block_table, max_seq_num, max_num_blocks_per_seq},
                       {0, kv_head_num, block_size, head_dim}, {}, {}, {}};
+    llm::page_rules(call, w.shape, w.table);
     w.lod = call.pair(kv_seq_lod, batch_size + 1, "kv_seq_lod");
     w.starts = call.pair(start_tokens, batch_size, "start_tokens");
     w.rows = call.pair(real_batch, batch_size, "real_batch");
     call.rule(llm::is_lod(w.lod.host) && w.lod.host.back() > 0, "kv_seq_lod is no list of offsets");
-    call.rule(!call.holds() || rows_fit(w), "a row beyond the table, or a position below 0");
+    if (call.holds()) {
+        call.rule(rows_fit(w), "a row beyond the table, or a position below 0");
+        call.shape({w.lod.host.back(), kv_head_num, head_dim}, "x");
+    }
     return queue(call, w);
 }
 

@@ -36,21 +36,16 @@ template <typename T>
 int fast_swiglu(Context* ctx, const T* x, T* y, const std::vector<int64_t>& xshape, int64_t axis,
                 bool turn, const float* max_x, float* max_y) {
     llm::Call call(ctx, "api::fast_swiglu");
-    call.device(x, "x").device(y, "y").rule(!xshape.empty(), "no shape");
-    int64_t rows = 1;
-    for (int64_t size : xshape) {
-        call.positive({size});
-        rows *= size;
+    call.device(x, "x").device(y, "y").shape(xshape, "x");
+    if (!call.holds()) {
+        return call.run(nullptr);
     }
-    const int64_t last = xshape.empty() ? 2 : xshape.back();
+    const int64_t last = xshape.back(), rows = xpusim::product(xshape) / last;
     call.rule(axis == static_cast<int64_t>(xshape.size()) - 1, "axis is not the last one");
     call.rule(last % 2 == 0, "the axis has no two halves");
     call.rule(last * static_cast<int64_t>(sizeof(T)) % 16 == 0, "a row is no multiple of 16 bytes");
     call.served(max_x == nullptr && max_y == nullptr, "maxima");
-    if (!call.holds()) {
-        return call.run(nullptr);
-    }
-    return call.run([=] { gate(x, y, rows / last, last / 2, turn); });
+    return call.run([=] { gate(x, y, rows, last / 2, turn); });
 }
 
 #define GATED(T)                                                                               \

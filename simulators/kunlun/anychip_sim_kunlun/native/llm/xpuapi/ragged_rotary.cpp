@@ -1,4 +1,5 @@
 // Rotations of libxpuapi for ragged batches, by a table of all positions.
+#include <algorithm>
 #include <string>
 
 #include "llm/engine/call.h"
@@ -64,7 +65,8 @@ int run(llm::Call& call, Ragged<T> r, const VectorParam<int32_t>& lod,
         const std::string& type) {
     call.device(r.q, "q").device(r.k, "k").device(r.q_out, "q_emb").device(r.k_out, "k_emb");
     call.device(r.table.device, "rotary_pos_emb");
-    call.positive({r.heads, r.k_heads, r.dim, r.table.length}).rule(r.dim % 2 == 0, "odd head");
+    call.shape({2, r.table.length, r.dim}, "rotary_pos_emb").rule(r.dim % 2 == 0, "odd head");
+    call.positive(r.heads, "head_num").positive(r.k_heads, "k_group_num");
     call.served(layout == "BLHD" && batch == 1, "another layout, or a table for each sequence");
     call.rule(llm::is_table_type(type), "unknown pos_emb_type");
     call.rule(lod.len >= 2, "no sequence");
@@ -73,7 +75,10 @@ int run(llm::Call& call, Ragged<T> r, const VectorParam<int32_t>& lod,
         r.offsets = call.pair(offsets, lod.len - 1, "pos_emb_offset");
     }
     call.rule(llm::is_lod(r.lod.host) && r.lod.host.back() > 0, "seq_lod is no list of offsets");
-    call.rule(!call.holds() || within_table(r), "a position beyond the table");
+    if (call.holds()) {
+        call.rule(within_table(r), "a position beyond the table");
+        call.shape({r.lod.host.back(), std::max(r.heads, r.k_heads), r.dim}, "q or k");
+    }
     return call.run([r] {
         r.lod.verify();
         r.offsets.verify();

@@ -63,6 +63,7 @@ int run(llm::Call& call, Rotation<T, TSC> r, const Shape& t_shape, const Shape& 
     call.device(r.q, "q").device(r.q_out, "q_emb").device(r.sin, "sin").device(r.cos, "cos");
     call.rule((r.k == nullptr) == (r.k_out == nullptr), "k without k_emb, or the reverse");
     call.rule(shapes_fit(t_shape, freqs_shape), "shapes do not fit each other");
+    call.shape(t_shape, "t_shape").shape(freqs_shape, "freqs_shape");
     if (!call.holds()) {
         return call.run(nullptr);
     }
@@ -71,7 +72,7 @@ int run(llm::Call& call, Rotation<T, TSC> r, const Shape& t_shape, const Shape& 
     r.k_heads = k_group_num == -1 ? r.heads : k_group_num;
     r.dim = t_shape[3];
     r.width = freqs_shape[3];
-    call.positive({r.tokens, r.heads, r.k_heads, r.dim, r.width});
+    call.shape({r.tokens, r.k_heads, r.dim}, "k").shape({r.tokens, r.width}, "sin");
     call.rule(r.width % 2 == 0 && r.width <= r.dim, "an odd width, or wider than a head");
     // Measured on the vendor's library: halves may be partial, neighbours may not.
     call.rule(r.pairing == llm::Pairing::kHalves || r.width == r.dim, "a partial rotation");
@@ -81,6 +82,20 @@ int run(llm::Call& call, Rotation<T, TSC> r, const Shape& t_shape, const Shape& 
             turn(r, r.k, r.k_out, r.k_heads);
         }
     });
+}
+
+// Angles of the data's own type; strides are given, and are those of whole tensors.
+template <typename T>
+int run_by_own_type(llm::Call& call, const Rotation<T, T>& r, const Shape& t_shape,
+                    const Shape& freqs_shape, const Shape& t_stride, const Shape& freqs_stride,
+                    int64_t k_group_num) {
+    call.rule(shapes_fit(t_shape, freqs_shape), "shapes do not fit each other");
+    call.shape(t_shape, "t_shape").shape(freqs_shape, "freqs_shape");
+    if (call.holds()) {
+        call.served(t_stride == contiguous(t_shape) && freqs_stride == contiguous(freqs_shape),
+                    "strides of tensors that are not contiguous");
+    }
+    return run(call, r, t_shape, freqs_shape, k_group_num);
 }
 
 }  // namespace
@@ -111,8 +126,10 @@ template <typename T>
 int rotary_no_freqs_embedding_v2(Context* ctx, const T* t, const T* sin, const T* cos, T* out,
                                  const Shape& t_shape, const Shape& freqs_shape,
                                  const Shape& t_stride, const Shape& freqs_stride) {
-    return rotary_no_freqs_qk_embedding_v2<T>(ctx, t, nullptr, sin, cos, out, nullptr, t_shape,
-                                              freqs_shape, t_stride, freqs_stride);
+    llm::Call call(ctx, "api::rotary_no_freqs_embedding_v2");
+    const auto pairing = llm::Pairing::kHalves;
+    const Rotation<T, T> r{t, nullptr, sin, cos, out, nullptr, 0, 0, 0, 0, 0, pairing};
+    return run_by_own_type(call, r, t_shape, freqs_shape, t_stride, freqs_stride, -1);
 }
 
 template <typename T>
@@ -121,13 +138,8 @@ int rotary_no_freqs_qk_embedding_v2(Context* ctx, const T* q, const T* k, const 
                                     const Shape& freqs_shape, const Shape& t_stride,
                                     const Shape& freqs_stride, int64_t k_group_num) {
     llm::Call call(ctx, "api::rotary_no_freqs_qk_embedding_v2");
-    call.rule(shapes_fit(t_shape, freqs_shape), "shapes do not fit each other");
-    if (call.holds()) {
-        call.served(t_stride == contiguous(t_shape) && freqs_stride == contiguous(freqs_shape),
-                    "strides of tensors that are not contiguous");
-    }
     const Rotation<T, T> r{q, k, sin, cos, q_emb, k_emb, 0, 0, 0, 0, 0, llm::Pairing::kHalves};
-    return run(call, r, t_shape, freqs_shape, k_group_num);
+    return run_by_own_type(call, r, t_shape, freqs_shape, t_stride, freqs_stride, k_group_num);
 }
 
 #define BY_ROWS(T, TSC)                                                                        \

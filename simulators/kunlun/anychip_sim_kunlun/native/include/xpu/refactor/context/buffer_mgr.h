@@ -11,6 +11,7 @@ namespace xpu {
 namespace api {
 
 class ContextImpl;
+struct Context;
 
 class DLL_EXPORT BufferMgr {
 public:
@@ -31,6 +32,7 @@ public:
 
 private:
     friend class ctx_guard;
+    friend struct Context;
     struct Block {
         char* start;
         size_t size;
@@ -45,6 +47,7 @@ private:
     void release();
 
     bool grows_;
+    int device_ = -1;    // its context's, where the blocks are; -1: the thread's current one
     size_t first_ = 0;  // 1 where blocks_[0] came from set()
     std::vector<Block> blocks_;
     std::vector<std::vector<size_t>> levels_;
