@@ -29,7 +29,7 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "cache", "linear", "pool"),
+    *("amx", "attention", "blocks", "cache", "linear", "pool"),
     *("replay", "rows", "sampling", "sizes", "weights"),
 )
 
@@ -125,6 +125,9 @@ STATUS: dict[int, ErrorFact] = {
 }
 """Codes that kernels return: see Status in abi.h."""
 
+ASK_FOR_SCRATCH = ("attention", "attention_block", "mlp_block")
+"""Functions whose scratch depends on their whole struct."""
+
 _TYPES: dict[str, type] = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double}
 FIELDS: dict[str, str] = {
     "embedding": "p:pool,tokens,table,y i:rows,n,k,packed,format,y_type d:scale",
@@ -141,6 +144,13 @@ FIELDS: dict[str, str] = {
     "attention": "p:pool,q,k_cache,v_cache,page_table,kv_lens,positions,token_rows,y,workspace "
     "i:tokens,heads,kv_heads,dim,rows,table_width,pages,page_size,q_stride,page_stride,slot_stride,"
     "head_stride,type,cache_type,causal,window d:scale,softcap",
+    "mlp_block": "p:pool,x,residual,norm,gate_up,down,gate_up_bias,down_bias,y,sum,workspace "
+    "i:rows,k,inner,x_stride,type,gate_up_format,down_format,kind d:eps",
+    "attention_block": "p:pool,x,residual,norm,qkv,output,qkv_bias,output_bias,cos_sin,slots,"
+    "k_cache,v_cache,page_table,kv_lens,positions,token_rows,y,sum,workspace "
+    "i:tokens,k,x_stride,type,qkv_format,output_format,heads,kv_heads,dim,rotary_dim,limit,neox,"
+    "rows,table_width,pages,page_size,page_stride,slot_stride,head_stride,cache_type,causal,window "
+    "d:eps,scale,softcap",
     "gather_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
     "scatter_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
     "softmax": "p:pool,logits,y i:rows,n,kind",
@@ -193,7 +203,7 @@ class KernelLibrary:
             "anychip_panel_columns": ([], i64),
             "anychip_panel_bytes": ([i64, i64], i64),
             "anychip_linear_workspace": ([i64, i64, i64], i64),
-            "anychip_attention_workspace": ([p, i64], i64),
+            **{f"anychip_{f}_workspace": ([p, i64], i64) for f in ASK_FOR_SCRATCH},
             "anychip_replay": ([p, i64, ctypes.POINTER(ctypes.c_int32)], i64),
             "anychip_struct_size": ([ctypes.c_char_p], i64),
         }
@@ -242,9 +252,10 @@ class KernelLibrary:
         """Scratch bytes of a linear."""
         return int(self._c.anychip_linear_workspace(rows, k, self.threads))
 
-    def attention_workspace(self, arguments: ctypes.Structure) -> int:
-        """Scratch bytes of an attention whose sizes are in `arguments`."""
-        return int(self._c.anychip_attention_workspace(ctypes.addressof(arguments), self.threads))
+    def workspace(self, function: str, arguments: ctypes.Structure) -> int:
+        """Scratch bytes of one of ASK_FOR_SCRATCH whose sizes are in `arguments`."""
+        ask = getattr(self._c, f"anychip_{function}_workspace")
+        return int(ask(ctypes.addressof(arguments), self.threads))
 
     def close(self) -> None:
         """End the threads. A second close does nothing."""

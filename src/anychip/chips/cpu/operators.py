@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from anychip import hostops
-from anychip.chips.cpu.build import POINTERS, KernelLibrary
-from anychip.chips.cpu.capture import KernelLaunch
-from anychip.chips.cpu.memory import FORMAT_CODES, address_of, raw_bytes
-from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
+from anychip.chips.cpu.build import KernelLibrary
+from anychip.chips.cpu.memory import address_of, raw_bytes
+from anychip.chips.cpu.operators_blocks import BLOCKS
+from anychip.chips.cpu.operators_calls import (
+    ACTIVATIONS,
+    FORMATS,
+    STORAGE,
+    Fields,
+    Kernel,
+    attends,
+    attention_sizes,
+    cache_covers,
+    cache_fields,
+    code_of,
+    linear_covers,
+    rotary_covers,
+    tensor_of,
+    weight_of,
+)
+from anychip.contract.cache import CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.execution import Queue
-from anychip.contract.operators import (
-    Call,
-    CallSpec,
-    DtypeRow,
-    Implementation,
-    Launch,
-    OperatorTable,
-    Value,
-)
+from anychip.contract.operators import Call, CallSpec, OperatorTable
 from anychip.contract.signature import Tier
-from anychip.contract.tensor import IndexPair, Tensor, TensorSpec
-from anychip.contract.weights import Weight, WeightSpec
+from anychip.contract.tensor import Tensor, TensorSpec
 
-ACTIVATIONS = ("float32", "bfloat16")
-STORAGE = ("float32", "bfloat16", "float16")
-FORMATS = tuple(FORMAT_CODES)
 ANY = tuple(d.value for d in DType)
-MAX_HEAD_DIM = 512
-
-Fields = dict[str, Any]
-Covers = Callable[[CallSpec], "str | None"]
 
 
 class CpuQueue(Queue):
@@ -45,100 +42,32 @@ class CpuQueue(Queue):
         """Nothing to wait for."""
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """How an operator's call becomes a C call.
-
-    function: its name in abi.h without the prefix. fields: sizes and codes from a call, and
-    pointers that are not named as the call's arguments are. workspace: bytes.
-    """
-
-    op: str
-    function: str
-    fields: Callable[[Call], Fields]
-    types: Mapping[str, tuple[str, ...]]
-    when: Covers = lambda call: None
-    workspace: Callable[[KernelLibrary, CallSpec], int] = lambda library, call: 0
-    aliases: tuple[tuple[str, str], ...] = ()
-
-    def implementation(self, library: KernelLibrary) -> Implementation:
-        """The same, bound to a loaded library."""
-        return Implementation(
-            op=self.op,
-            id=f"{library.isa}.{self.op}",
-            prepare=lambda call: self._prepare(library, call),
-            dtypes=(DtypeRow(self.types),),
-            when=self.when,
-            workspace=lambda call: self.workspace(library, call),
-            aliases=self.aliases,
-        )
-
-    def _prepare(self, library: KernelLibrary, call: Call) -> Launch:
-        fields = _pointers(self.function, call) | self.fields(call)
-        arguments = library.arguments(self.function, **fields)
-        return KernelLaunch(self.op, library.function(self.function), arguments)
-
-
-def _pointers(function: str, call: Call) -> Fields:
-    """Pointer fields that are named as an argument of the call; absent ones stay null."""
-    values = {**call.inputs, **call.outputs, "workspace": call.workspace}
-    named = POINTERS[function] & set(values)
-    return {n: _address(values[n]) for n in named if values[n] is not None}
-
-
-def _address(value: Value | None) -> int:
-    if isinstance(value, IndexPair):
-        return address_of(value.device)
-    if isinstance(value, Weight):
-        return address_of(value.tensors[0])
-    assert isinstance(value, Tensor)
-    return address_of(value)
-
-
-def _tensor(call: Call, name: str) -> Tensor:
-    value = call.inputs[name]
-    if isinstance(value, IndexPair):
-        return value.device
-    assert isinstance(value, Tensor)
-    return value
-
-
-def _code(dtype: DType | str) -> int:
-    return FORMAT_CODES[str(dtype)]
-
-
-def _weight(call: Call, name: str) -> Weight:
-    value = call.inputs[name]
-    assert isinstance(value, Weight)
-    return value
-
-
 def _embedding(call: Call) -> Fields:
-    table, y = _weight(call, "table"), call.outputs["y"]
+    table, y = weight_of(call, "table"), call.outputs["y"]
     return {
         "rows": y.shape[0],
         "n": table.spec.shape[0],
         "k": table.spec.shape[1],
         "packed": not table.spec.dense,
-        "format": _code(table.spec.format),
-        "y_type": _code(y.dtype),
+        "format": code_of(table.spec.format),
+        "y_type": code_of(y.dtype),
         "scale": call.attrs["scale"],
     }
 
 
 def _norm(call: Call) -> Fields:
-    x = _tensor(call, "x")
+    x = tensor_of(call, "x")
     return {
         "rows": x.shape[0],
         "k": x.shape[1],
         "x_stride": x.strides[0],
-        "type": _code(x.dtype),
+        "type": code_of(x.dtype),
         "eps": call.attrs["eps"],
     }
 
 
 def _rotary(call: Call) -> Fields:
-    q, k, table = (_tensor(call, n) for n in ("q", "k", "cos_sin"))
+    q, k, table = (tensor_of(call, n) for n in ("q", "k", "cos_sin"))
     return {
         "rows": q.shape[0],
         "heads": q.shape[1],
@@ -149,21 +78,12 @@ def _rotary(call: Call) -> Fields:
         "q_stride": q.strides[0],
         "k_stride": k.strides[0],
         "neox": call.attrs["neox"],
-        "type": _code(q.dtype),
+        "type": code_of(q.dtype),
     }
 
 
-def _rotary_covers(call: CallSpec) -> str | None:
-    q, table = call.inputs["q"], call.inputs["cos_sin"]
-    assert q is not None and table is not None
-    dim = call.attrs["rotary_dim"]
-    if dim % 2 or dim > q.shape[2] or table.shape[1] != dim:
-        return f"rotary_dim {dim} with heads of {q.shape[2]} and a table of {table.shape[1]}"
-    return None
-
-
 def _linear(call: Call) -> Fields:
-    x, weight = _tensor(call, "x"), _weight(call, "weight")
+    x, weight = tensor_of(call, "x"), weight_of(call, "weight")
     y = next(iter(call.outputs.values()))
     return {
         "y": address_of(y),
@@ -171,19 +91,12 @@ def _linear(call: Call) -> Fields:
         "n": weight.spec.shape[0],
         "k": weight.spec.shape[1],
         "x_stride": x.strides[0],
-        "x_type": _code(x.dtype),
-        "format": _code(weight.spec.format),
-        "y_type": _code(y.dtype),
+        "x_type": code_of(x.dtype),
+        "format": code_of(weight.spec.format),
+        "y_type": code_of(y.dtype),
         "scale": call.attrs.get("scale", 1.0),
         "cap": call.attrs.get("softcap", 0.0),
     }
-
-
-def _linear_covers(call: CallSpec) -> str | None:
-    weight = call.inputs["weight"]
-    if isinstance(weight, WeightSpec) and weight.dense:
-        return "the weight was loaded for lookups alone, row by row"
-    return None
 
 
 def _linear_scratch(library: KernelLibrary, call: CallSpec) -> int:
@@ -194,99 +107,72 @@ def _linear_scratch(library: KernelLibrary, call: CallSpec) -> int:
 
 def _gated(call: Call) -> Fields:
     y, kind = call.outputs["y"], ("silu_and_mul", "gelu_tanh_and_mul").index(call.spec.op)
-    return {"rows": y.shape[0], "inner": y.shape[1], "type": _code(y.dtype), "kind": kind}
-
-
-def _cache(call: Call) -> tuple[CacheView, Fields]:
-    """The cache and where its slots lie; keys and values are laid out alike."""
-    view = call.inputs["cache"]
-    assert isinstance(view, CacheView)
-    page, slot, head, element = view.k.strides
-    assert view.k.strides == view.v.strides and element == 1
-    return view, {
-        "k_cache": address_of(view.k),
-        "v_cache": address_of(view.v),
-        "pages": view.spec.pages,
-        "page_size": view.spec.group.page_size,
-        "page_stride": page,
-        "slot_stride": slot,
-        "head_stride": head,
-        "cache_type": _code(view.spec.group.dtype),
-    }
-
-
-def _cache_covers(call: CallSpec) -> str | None:
-    cache = call.inputs["cache"]
-    if isinstance(cache, CacheSpec) and cache.group.layout not in KNOWN_LAYOUTS:
-        return f"cache layout {cache.group.layout}, it covers {', '.join(KNOWN_LAYOUTS)}"
-    return None
+    return {"rows": y.shape[0], "inner": y.shape[1], "type": code_of(y.dtype), "kind": kind}
 
 
 def _kv_write(call: Call) -> Fields:
-    k, v = _tensor(call, "k"), _tensor(call, "v")
+    k, v = tensor_of(call, "k"), tensor_of(call, "v")
     sizes = {"rows": k.shape[0], "kv_heads": k.shape[1], "dim": k.shape[2]}
-    strides = {"k_stride": k.strides[0], "v_stride": v.strides[0], "type": _code(k.dtype)}
-    return {**sizes, **strides, **_cache(call)[1]}
+    strides = {"k_stride": k.strides[0], "v_stride": v.strides[0], "type": code_of(k.dtype)}
+    return {**sizes, **strides, **cache_fields(call)[1]}
 
 
 def _copy_pages(call: Call) -> Fields:
-    view, facts = _cache(call)
+    view, facts = cache_fields(call)
     kept = {n: facts[n] for n in ("k_cache", "v_cache", "pages")}
     return {
         **kept,
-        "count": _tensor(call, "sources").size,
+        "count": tensor_of(call, "sources").size,
         "page_bytes": view.spec.group.layer_page_bytes,
         "page_stride": facts["page_stride"] * view.spec.group.dtype.itemsize,
     }
 
 
-def _attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
-    return {
-        "tokens": q.shape[0],
-        "heads": q.shape[1],
-        "kv_heads": cache.group.kv_heads,
-        "dim": q.shape[2],
-        "rows": page_table.shape[0],
-        "table_width": page_table.shape[1],
-        "page_size": cache.group.page_size,
-        "type": _code(q.dtype),
-        "cache_type": _code(cache.group.dtype),
-    }
-
-
 def _attention(call: Call) -> Fields:
-    q, (view, facts) = _tensor(call, "q"), _cache(call)
+    q, (view, facts) = tensor_of(call, "q"), cache_fields(call)
     return {
         **facts,
-        **_attention_sizes(q, view.spec, _tensor(call, "page_table")),
+        **attention_sizes(q, view.spec, tensor_of(call, "page_table")),
         "q_stride": q.strides[0],
         **{n: call.attrs[n] for n in ("causal", "window", "scale", "softcap")},
     }
 
 
-def _attention_scratch(library: KernelLibrary, call: CallSpec) -> int:
-    sizes = _attention_sizes(*(call.inputs[n] for n in ("q", "cache", "page_table")))
-    return library.attention_workspace(library.arguments("attention", **sizes))
+def _rotary_covers(call: CallSpec) -> str | None:
+    q, table = call.inputs["q"], call.inputs["cos_sin"]
+    assert q is not None and table is not None
+    return rotary_covers(call.attrs["rotary_dim"], q.shape[2], table.shape[1])
+
+
+def _linear_covers(call: CallSpec) -> str | None:
+    return linear_covers(call, "weight")
 
 
 def _attends(call: CallSpec) -> str | None:
     q, cache = call.inputs["q"], call.inputs["cache"]
     assert isinstance(q, TensorSpec) and isinstance(cache, CacheSpec)
-    if q.shape[2] > MAX_HEAD_DIM:
-        return f"heads of {q.shape[2]}, it covers up to {MAX_HEAD_DIM}"
-    if q.shape[1] % cache.group.kv_heads:
-        return f"{q.shape[1]} query heads are no multiple of {cache.group.kv_heads} KV heads"
-    return _cache_covers(call)
+    return attends(q.shape[1], q.shape[2], cache)
+
+
+def _cache_covers(call: CallSpec) -> str | None:
+    cache = call.inputs["cache"]
+    assert isinstance(cache, CacheSpec)
+    return cache_covers(cache)
+
+
+def _attention_scratch(library: KernelLibrary, call: CallSpec) -> int:
+    sizes = attention_sizes(*(call.inputs[n] for n in ("q", "cache", "page_table")))
+    return library.workspace("attention", library.arguments("attention", **sizes))
 
 
 def _logits(call: Call) -> Fields:
-    rows, n = _tensor(call, "logits").shape
+    rows, n = tensor_of(call, "logits").shape
     y = next(iter(call.outputs.values()))
     return {"y": address_of(y), "rows": rows, "n": n, "kind": call.spec.op == "log_softmax"}
 
 
 def _sample(call: Call) -> Fields:
-    rows, n = _tensor(call, "logits").shape
+    rows, n = tensor_of(call, "logits").shape
     return {"rows": rows, "n": n}
 
 
@@ -298,8 +184,8 @@ def _sample_scratch(library: KernelLibrary, call: CallSpec) -> int:
 
 def _elements(call: Call) -> Fields:
     kind = {"add": 1, "mul": 2}.get(call.spec.op, 0)
-    a, y = _tensor(call, "a" if kind else "x"), call.outputs["y"]
-    types = {"a_type": _code(a.dtype), "y_type": _code(y.dtype)}
+    a, y = tensor_of(call, "a" if kind else "x"), call.outputs["y"]
+    types = {"a_type": code_of(a.dtype), "y_type": code_of(y.dtype)}
     return {"a": address_of(a), **types, "count": y.size, "kind": kind}
 
 
@@ -313,13 +199,13 @@ def _elements_cover(call: CallSpec) -> str | None:
 
 
 def _gather(call: Call) -> Fields:
-    return _moved(_tensor(call, "table"), _tensor(call, "index"), call.outputs["y"], None)
+    return _moved(tensor_of(call, "table"), tensor_of(call, "index"), call.outputs["y"], None)
 
 
 def _scatter(call: Call) -> Fields:
-    source = _tensor(call, "source")
+    source = tensor_of(call, "source")
     stride = source.strides[0] * source.dtype.itemsize
-    return _moved(_tensor(call, "target"), _tensor(call, "index"), source, stride)
+    return _moved(tensor_of(call, "target"), tensor_of(call, "index"), source, stride)
 
 
 def _moved(table: Tensor, index: Tensor, rows: Tensor, stride: int | None) -> Fields:
@@ -354,6 +240,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("gelu_tanh_and_mul", "activation", _gated, _X),
     Kernel("kv_write", "kv_write", _kv_write, _XC, _cache_covers),
     Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers),
+    *BLOCKS,
     Kernel("paged_attention", "attention", _attention, _XC, _attends, _attention_scratch),
     Kernel("softmax", "softmax", _logits, {}),
     Kernel("log_softmax", "softmax", _logits, {}),

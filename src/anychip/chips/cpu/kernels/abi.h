@@ -92,6 +92,33 @@ struct AttentionArgs {  // workspace: anychip_attention_workspace() bytes
   double scale, softcap;
 };
 
+struct MlpBlockArgs {  // residual and biases may be null; kind: 0 silu, 1 gelu_tanh
+  Pool* pool;
+  const void *x, *residual;
+  const float* norm;
+  const uint8_t *gate_up, *down;
+  const float *gate_up_bias, *down_bias;
+  void *y, *sum, *workspace;  // workspace: anychip_mlp_block_workspace() bytes
+  int64_t rows, k, inner, x_stride, type, gate_up_format, down_format, kind;
+  double eps;
+};
+
+struct AttentionBlockArgs {  // workspace: anychip_attention_block_workspace() bytes
+  Pool* pool;
+  const void *x, *residual;
+  const float* norm;
+  const uint8_t *qkv, *output;
+  const float *qkv_bias, *output_bias, *cos_sin;
+  const int32_t* slots;
+  void *k_cache, *v_cache;
+  const int32_t *page_table, *kv_lens, *positions, *token_rows;
+  void *y, *sum, *workspace;
+  int64_t tokens, k, x_stride, type, qkv_format, output_format;
+  int64_t heads, kv_heads, dim, rotary_dim, limit, neox;
+  int64_t rows, table_width, pages, page_size, page_stride, slot_stride, head_stride, cache_type, causal, window;
+  double eps, scale, softcap;
+};
+
 struct RowsArgs {  // strides in bytes. gather: y[i] = table[index[i]]; scatter: table[index[i]] = y[i]
   Pool* pool;
   uint8_t *table, *y;

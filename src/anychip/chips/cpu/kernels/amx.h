@@ -38,11 +38,26 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 };
 
+// Tiles of x and of a weight. What is read once goes past the first cache, where the other stays.
+enum class Keep { X, WEIGHT };
+
+// gcc spells the number of a tile into the instruction, so that it cannot be a template's.
+#define LOAD_TILE(tile, passes, from, stride)      \
+  if constexpr (passes) {                          \
+    _tile_stream_loadd(tile, from, stride);        \
+  } else {                                         \
+    _tile_loadd(tile, from, stride);               \
+  }
+
 // c[upper + lower][32] (+)= a[rows][steps * 32] b, where b is a panel: [pairs][32 columns] of two
 // bfloat16. Strides in bytes. One chain a row: its sum does not depend on the rows beside it.
-template <bool TWO>
-inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b, float* c, bool add) {
+// between.step() is called once a step, for work that the tiles leave room for; between.settle()
+// before c is written.
+template <bool TWO, Keep KEEP, class Between>
+inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b, float* c, bool add,
+                           Between& between) {
   constexpr int64_t C = 128, B = 128;
+  constexpr bool X_PASSES = KEEP == Keep::WEIGHT, WEIGHT_PASSES = KEEP == Keep::X;
   if (add) {
     _tile_loadd(0, c, C);
     _tile_loadd(1, c + 16, C);
@@ -56,22 +71,25 @@ inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, co
   }
   const uint8_t* lower = a + 16 * a_stride;
   for (int64_t i = 0; i < steps; ++i, a += 64, lower += 64, b += 16 * B) {
-    _tile_loadd(4, a, a_stride);
-    _tile_loadd(6, b, B);
+    LOAD_TILE(4, X_PASSES, a, a_stride);
+    LOAD_TILE(6, WEIGHT_PASSES, b, B);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + 64, B);
+    LOAD_TILE(7, WEIGHT_PASSES, b + 64, B);
     _tile_dpbf16ps(1, 4, 7);
     if (TWO) {
-      _tile_loadd(5, lower, a_stride);
+      LOAD_TILE(5, X_PASSES, lower, a_stride);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
+    between.step();
   }
+  between.settle();
   _tile_stored(0, c, C);
   _tile_stored(1, c + 16, C);
   if (TWO) _tile_stored(2, c + 16 * 32, C);
   if (TWO) _tile_stored(3, c + 16 * 32 + 16, C);
 }
+#undef LOAD_TILE
 
 }  // namespace anychip
 #endif

@@ -13,7 +13,8 @@
 namespace anychip {
 
 constexpr int64_t TILED_K = 640;       // elements of K whose weights stay in the first cache
-constexpr int64_t TILED_ROWS = 512;    // rows that share a panel
+constexpr int64_t TILED_BYTES = 640 << 10;  // of rows that share a panel: they stay in the second cache
+constexpr int64_t MOST_ROWS = 512, LEAST_ROWS = 128;
 constexpr int64_t WIDENED_ROWS = 16;   // a quantized weight is widened from here on
 
 template <class Format>
@@ -60,20 +61,61 @@ inline const uint8_t* tiled_panel(const uint8_t* panel, int64_t k, int64_t count
   return out;
 }
 
-// Rows of sums to bfloat16 results, nothing else to be done.
-inline void round_rows(const LinearArgs& g, int64_t row, int rows, int64_t n0, const float* c) {
-  uint16_t* y = static_cast<uint16_t*>(g.y) + row * g.n + n0;
-  for (int m = 0; m < rows; ++m, y += g.n, c += NR) {
-    V low = vload(c), high = vload(c + W);
-    if (g.bias) low = vadd(low, vload(g.bias + n0)), high = vadd(high, vload(g.bias + n0 + W));
-    _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-  }
-}
+// NR sums a row to results. start() says where the next rows go.
+struct AnyRow {
+  const LinearArgs& g;
+  int64_t row = 0, n0 = 0;
+  explicit AnyRow(const LinearArgs& args) : g(args) {}
+  void start(int64_t first, int64_t panel) { row = first, n0 = panel * NR; }
+  void next(const float* c) { finish_rows(g, row++, 1, n0, NR, c); }
+};
 
-inline void finish_tiles(const LinearArgs& g, int64_t row, int rows, int64_t n0, const float* c) {
-  bool plain = g.y_type == 1 && g.scale == 1.0 && g.cap == 0.0 && n0 + NR <= g.n;
-  plain ? round_rows(g, row, rows, n0, c) : finish_rows(g, row, rows, n0, NR, c);
-}
+// The same where nothing but rounding to bfloat16 is left to do.
+struct RoundRow {
+  const LinearArgs& g;
+  uint16_t* y = nullptr;
+  explicit RoundRow(const LinearArgs& args) : g(args) {}
+  static bool takes(const LinearArgs& g) { return g.y_type == 1 && g.scale == 1.0 && g.cap == 0.0 && !g.bias && g.n % NR == 0; }
+  void start(int64_t first, int64_t panel) { y = static_cast<uint16_t*>(g.y) + first * g.n + panel * NR; }
+  void next(const float* c) {
+    _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(vload(c + W), vload(c)));
+    y += g.n;
+  }
+};
+
+// What the steps of a product leave room for: rows of the sums before it are finished, and the
+// panel after it is asked for.
+template <class Finish>
+class Between {
+ public:
+  explicit Between(const Finish& with) : finish(with) {}
+
+  // Sums c[rows][NR] wait from here on; they are read until the next settle().
+  void leave(int64_t first, int64_t panel, int rows, const float* sums) {
+    finish.start(first, panel);
+    c = sums, end = sums + rows * NR;
+  }
+  // `bytes` from `from` on, spread over `steps` steps.
+  void ask(const uint8_t* from, int64_t bytes, int64_t steps) {
+    ahead = from, last = from ? from + bytes : from;
+    slice = ((bytes + steps - 1) / steps + 63) / 64 * 64;
+  }
+  void step() {
+    for (int i = 0; i < 2 && c < end; ++i, c += NR) finish.next(c);
+    if (ahead == last) return;
+    const uint8_t* to = last - ahead > slice ? ahead + slice : last;
+    for (; ahead < to; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+  }
+  void settle() {
+    for (; c < end; c += NR) finish.next(c);
+  }
+
+ private:
+  Finish finish;
+  const float *c = nullptr, *end = nullptr;
+  const uint8_t *ahead = nullptr, *last = nullptr;
+  int64_t slice = 0;
+};
 
 struct RowBlock {  // rows of x that meet one panel after another
   int64_t first, last;
@@ -81,60 +123,102 @@ struct RowBlock {  // rows of x that meet one panel after another
   int64_t turns() const { return (last - first + 31) / 32; }
 };
 
-// A part of K for all rows: sums go on in c, and are finished where it is the last part. `ahead` is the
-// panel that comes next: it is asked for on the way, since memory takes as long as the sums.
-inline void multiply_rows(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* b, int64_t k, int64_t count,
-                          float* c, const uint8_t* ahead, int64_t ahead_bytes) {
-  int64_t stride = g.x_stride * 2, steps = count / TILE_STEPS, whole = rows.whole();
-  const uint8_t* x = static_cast<const uint8_t*>(g.x) + k * 2;
-  bool add = k > 0, last = k + count == g.k, alone = last && !add;  // alone: c holds one turn at a time
-  int64_t slice = ahead ? (ahead_bytes / rows.turns() + 63) / 64 * 64 : 0;
-  {
+// Rows that share a panel: as many as the second cache holds.
+inline int64_t shared_rows(int64_t k) {
+  int64_t rows = TILED_BYTES / (2 * k) / 32 * 32;
+  return rows < LEAST_ROWS ? LEAST_ROWS : (rows > MOST_ROWS ? MOST_ROWS : rows);
+}
+
+struct Part {  // of K, for all rows of a block: [k, k + count) of one panel, b its weights
+  int64_t panel, k, count;
+  const uint8_t* b;
+};
+
+template <bool TWO, class Turn>
+inline void multiply_turn(const LinearArgs& g, const Part& part, int64_t row, bool few, float* to, Turn& between) {
+  int64_t stride = g.x_stride * 2, steps = part.count / TILE_STEPS;
+  const uint8_t* x = static_cast<const uint8_t*>(g.x) + row * stride + part.k * 2;
+  few ? multiply_tiles<TWO, Keep::X>(steps, x, stride, part.b, to, part.k > 0, between)
+      : multiply_tiles<TWO, Keep::WEIGHT>(steps, x, stride, part.b, to, part.k > 0, between);
+}
+
+// Sums go to c, a row of x after the other, and are left to be finished where the part is the last.
+template <class Turn>
+inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, float* c, bool finished, Turn& between) {
+  bool last = finished && part.k + part.count == g.k, few = rows.last - rows.first <= 32;
+  bool alone = last && part.k == 0;  // sums of one turn at a time: they are settled before the next are stored
+  int64_t whole = rows.whole(), r = rows.first;
+  auto sums = [&] { return alone ? c : c + (r - rows.first) * NR; };
+  auto left = [&](int count) {
+    if (last) between.leave(r, part.panel, count, sums());
+  };
+  if (r < whole) {
     Tiles tiles(16, 16);
-    for (int64_t r = rows.first; r < whole; r += 32, ahead += slice) {
-      for (int64_t i = 0; i < slice; i += 64) __builtin_prefetch(ahead + i, 0, 2);
-      float* to = alone ? c : c + (r - rows.first) * NR;
-      multiply_tiles<true>(steps, x + r * stride, stride, b, to, add);
-      if (last) finish_tiles(g, r, 32, panel * NR, to);
+    for (; r < whole; r += 32) {
+      multiply_turn<true>(g, part, r, few, sums(), between);
+      left(32);
     }
   }
   int rest = static_cast<int>(rows.last - whole), upper = rest < 16 ? rest : 16;
   if (rest == 0) return;
   Tiles tiles(upper, rest - upper);
-  float* to = alone ? c : c + (whole - rows.first) * NR;
-  if (rest > 16) multiply_tiles<true>(steps, x + whole * stride, stride, b, to, add);
-  if (rest <= 16) multiply_tiles<false>(steps, x + whole * stride, stride, b, to, add);
-  if (last) finish_tiles(g, whole, rest, panel * NR, to);
+  rest > 16 ? multiply_turn<true>(g, part, r, few, sums(), between) : multiply_turn<false>(g, part, r, few, sums(), between);
+  left(rest);
 }
 
-// All rows against one panel, K in equal parts. Few rows take it in one: their weights come from memory anyway.
-template <class Format>
-void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, bool more) {
-  alignas(64) float c[TILED_ROWS * NR];
+// All rows against one panel, K in equal parts. Few rows take it in one: their weights come from
+// memory anyway. ahead: the panel that comes next.
+template <class Format, class Turn>
+void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* ahead, float* c, bool finished,
+                      Turn& between) {
   alignas(64) uint8_t widened[Format::SCALED ? TILED_K * NR * 2 : 64];
   int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
-  const uint8_t *w = g.weight + panel * bytes, *ahead = more ? w + bytes : nullptr;
   bool few = !Format::SCALED && rows.last - rows.first <= 32;
   int64_t parts = few ? 1 : (g.k + TILED_K - 1) / TILED_K, most = round_up((g.k + parts - 1) / parts, TILE_STEPS);
+  between.ask(ahead, bytes, g.k / TILE_STEPS * rows.turns());
   for (int64_t k = 0; k < g.k; k += most) {
     int64_t count = g.k - k < most ? g.k - k : most;
-    const uint8_t* b = tiled_panel<Format>(w, k, count, widened);
-    multiply_rows(g, rows, panel, b, k, count, c, k == 0 ? ahead : nullptr, bytes);
+    const uint8_t* b = tiled_panel<Format>(g.weight + panel * bytes, k, count, widened);
+    multiply_rows(g, rows, {panel, k, count, b}, c, finished, between);
   }
+}
+
+struct Cut {  // rows in blocks of equal height, panels in groups of equal width: a task is one of each
+  int64_t rows, panels, blocks, height, each, groups;
+  Cut(const LinearArgs& g, int64_t all)
+      : rows(g.rows), panels(all), blocks((rows + shared_rows(g.k) - 1) / shared_rows(g.k)) {
+    height = round_up((rows + blocks - 1) / blocks, 32);
+    each = panels / (8 * g.pool->threads()) + 1;
+    groups = (panels + each - 1) / each;
+  }
+  RowBlock block(int64_t task) const {
+    int64_t first = task / groups * height;
+    return {first, first + height < rows ? first + height : rows};
+  }
+  int64_t from(int64_t task) const { return task % groups * each; }
+  int64_t to(int64_t task) const { return from(task) + each < panels ? from(task) + each : panels; }
+};
+
+template <class Format, class Finish>
+void tile_panels(const LinearArgs& g) {
+  Cut cut(g, (g.n + NR - 1) / NR);
+  int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
+  g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
+    alignas(64) float c[MOST_ROWS * NR];
+    RowBlock rows = cut.block(task);
+    if (rows.first >= rows.last) return;
+    Between<Finish> between{Finish(g)};
+    for (int64_t p = cut.from(task); p < cut.to(task); ++p) {
+      const uint8_t* ahead = p + 1 < cut.to(task) ? g.weight + (p + 1) * bytes : nullptr;
+      tiled_panel_task<Format>(g, rows, p, ahead, c, true, between);
+    }
+    between.settle();
+  });
 }
 
 template <class Format>
 void tile_product(const LinearArgs& g) {
-  int64_t panels = (g.n + NR - 1) / NR, blocks = (g.rows + TILED_ROWS - 1) / TILED_ROWS;
-  int64_t height = round_up((g.rows + blocks - 1) / blocks, 32);
-  int64_t each = panels / (8 * g.pool->threads()) + 1, groups = (panels + each - 1) / each;
-  g.pool->run(blocks * groups, [&](int64_t task, int) {
-    int64_t first = task / groups * height, last = first + height < g.rows ? first + height : g.rows;
-    int64_t from = task % groups * each, to = from + each < panels ? from + each : panels;
-    for (int64_t p = from; p < to && first < last; ++p) {
-      tiled_panel_task<Format>(g, {first, last}, p, p + 1 < to);
-    }
-  });
+  RoundRow::takes(g) ? tile_panels<Format, RoundRow>(g) : tile_panels<Format, AnyRow>(g);
 }
 
 }  // namespace anychip

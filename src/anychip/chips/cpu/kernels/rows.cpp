@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "abi.h"
+#include "activations.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -75,13 +76,6 @@ void rotate(const RotaryArgs& g, int64_t t, const T* x, T* y, int64_t heads) {
   }
 }
 
-V sigmoid(V x) { return vdiv(vset(1.0f), vadd(vset(1.0f), vexp(vsub(vzero(), x)))); }
-
-V gelu_tanh(V x) {
-  V inner = vmul(vset(0.7978845608f), vfma(vmul(vset(0.044715f), x), vmul(x, x), x));
-  return vmul(vmul(vset(0.5f), x), vadd(vset(1.0f), vtanh(inner)));
-}
-
 template <class T>
 void activate_row(const ActivationArgs& g, int64_t t) {
   const T* gate = static_cast<const T*>(g.x) + t * 2 * g.inner;
@@ -89,8 +83,7 @@ void activate_row(const ActivationArgs& g, int64_t t) {
   for (int64_t i = 0; i < g.inner; i += W) {
     int64_t left = g.inner - i;
     V x = load_part(gate + i, left), up = load_part(gate + g.inner + i, left);
-    V a = g.kind == 0 ? vmul(x, sigmoid(x)) : gelu_tanh(x);
-    store_part(y + i, vmul(a, up), left);
+    store_part(y + i, vmul(activate(g.kind, x), up), left);
   }
 }
 

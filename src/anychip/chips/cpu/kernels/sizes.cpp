@@ -19,6 +19,8 @@ EXPORT int64_t anychip_struct_size(const char* function) {
       {"kv_write", sizeof(CacheWriteArgs)},
       {"kv_copy_pages", sizeof(PageCopyArgs)},
       {"attention", sizeof(AttentionArgs)},
+      {"mlp_block", sizeof(MlpBlockArgs)},
+      {"attention_block", sizeof(AttentionBlockArgs)},
       {"gather_rows", sizeof(RowsArgs)},
       {"scatter_rows", sizeof(RowsArgs)},
       {"softmax", sizeof(LogitsArgs)},

@@ -1,0 +1,118 @@
+"""The fused rungs: attention_block and mlp_block as one C call each, see `kernels/blocks.cpp`."""
+
+from __future__ import annotations
+
+from anychip.chips.cpu.build import KernelLibrary
+from anychip.chips.cpu.operators_calls import (
+    ACTIVATIONS,
+    FORMATS,
+    STORAGE,
+    Fields,
+    Kernel,
+    attends,
+    cache_fields,
+    code_of,
+    linear_covers,
+    rotary_covers,
+    tensor_of,
+    weight_of,
+)
+from anychip.contract.cache import CacheSpec
+from anychip.contract.operators import Call, CallSpec
+from anychip.contract.tensor import TensorSpec
+from anychip.contract.weights import WeightSpec
+
+KINDS = ("silu", "gelu_tanh")
+"""Activations, by their codes in abi.h."""
+
+
+def _mlp(call: Call) -> Fields:
+    return {
+        **_mlp_sizes(call.spec),
+        "x_stride": tensor_of(call, "x").strides[0],
+        "gate_up_format": code_of(weight_of(call, "gate_up").spec.format),
+        "down_format": code_of(weight_of(call, "down").spec.format),
+        "kind": KINDS.index(call.attrs["activation"]),
+        "eps": call.attrs["eps"],
+    }
+
+
+def _mlp_sizes(call: CallSpec) -> Fields:
+    x, down = call.inputs["x"], call.inputs["down"]
+    assert isinstance(x, TensorSpec) and isinstance(down, WeightSpec)
+    return {"rows": x.shape[0], "k": x.shape[1], "inner": down.shape[1], "type": code_of(x.dtype)}
+
+
+def _mlp_scratch(library: KernelLibrary, call: CallSpec) -> int:
+    return library.workspace("mlp_block", library.arguments("mlp_block", **_mlp_sizes(call)))
+
+
+def _mlp_covers(call: CallSpec) -> str | None:
+    if call.attrs["activation"] not in KINDS:
+        return f"activation {call.attrs['activation']}, it covers {', '.join(KINDS)}"
+    return linear_covers(call, "gate_up", "down")
+
+
+def _attention(call: Call) -> Fields:
+    _, cache = cache_fields(call)
+    named = ("eps", "scale", "softcap", "causal", "window", "neox")
+    return {
+        **cache,
+        **_attention_sizes(call.spec),
+        "x_stride": tensor_of(call, "x").strides[0],
+        "limit": tensor_of(call, "cos_sin").shape[0],
+        "qkv_format": code_of(weight_of(call, "qkv").spec.format),
+        "output_format": code_of(weight_of(call, "output").spec.format),
+        **{name: call.attrs[name] for name in named},
+    }
+
+
+def _attention_sizes(call: CallSpec) -> Fields:
+    x, cache, table = (call.inputs[name] for name in ("x", "cache", "page_table"))
+    assert isinstance(x, TensorSpec) and table is not None and isinstance(cache, CacheSpec)
+    return {
+        "tokens": x.shape[0],
+        "k": x.shape[1],
+        "type": code_of(x.dtype),
+        "heads": call.attrs["heads"],
+        "kv_heads": cache.group.kv_heads,
+        "dim": cache.group.head_dim,
+        "rotary_dim": call.attrs["rotary_dim"],
+        "rows": table.shape[0],
+        "table_width": table.shape[1],
+        "page_size": cache.group.page_size,
+        "cache_type": code_of(cache.group.dtype),
+    }
+
+
+def _attention_scratch(library: KernelLibrary, call: CallSpec) -> int:
+    sizes = library.arguments("attention_block", **_attention_sizes(call))
+    return library.workspace("attention_block", sizes)
+
+
+def _attention_covers(call: CallSpec) -> str | None:
+    cache, cos_sin = call.inputs["cache"], call.inputs["cos_sin"]
+    assert isinstance(cache, CacheSpec) and cos_sin is not None
+    dim = cache.group.head_dim
+    return (
+        attends(call.attrs["heads"], dim, cache)
+        or rotary_covers(call.attrs["rotary_dim"], dim, cos_sin.shape[1])
+        or linear_covers(call, "qkv", "output")
+    )
+
+
+_SAME = (("sum", "residual"),)
+_XWO = {"X": ACTIVATIONS, "W": FORMATS, "O": FORMATS}
+
+BLOCKS: tuple[Kernel, ...] = (
+    Kernel("mlp_block", "mlp_block", _mlp, _XWO, _mlp_covers, _mlp_scratch, _SAME),
+    Kernel(
+        "attention_block",
+        "attention_block",
+        _attention,
+        {**_XWO, "C": STORAGE},
+        _attention_covers,
+        _attention_scratch,
+        _SAME,
+    ),
+)
