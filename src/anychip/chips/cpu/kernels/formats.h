@@ -85,48 +85,49 @@ struct FormatBF16 : Plain {
   }
 };
 
-// NR scales as float16, then 32 steps of NR int8.
+// NR scales as float16, then eight groups of 4 steps: a word of four signed bytes a column.
 struct FormatQ8 {
   static constexpr bool SCALED = true, OFFSET = false;
-  static constexpr int BLOCK = QUANTIZED, GROUP = 8, BYTES = NR * 2 + 32 * NR, SOURCE = 34;
+  static constexpr int BLOCK = QUANTIZED, GROUP = 8, HEAD = NR * 2, BYTES = HEAD + 32 * NR, SOURCE = 34;
   struct Steps {
-    const int8_t* q;
-    Steps(const uint8_t* block, int group) : q(reinterpret_cast<const int8_t*>(block + NR * 2 + group * GROUP * NR)) {}
+    const uint8_t* q;
+    Steps(const uint8_t* block, int group) : q(block + HEAD + group * GROUP * NR) {}
+    const uint8_t* words(int k) const { return q + k / 4 * 4 * NR; }
     void get(int k, V& a, V& b) const {
-      a = from_int8(q + k * NR);
-      b = from_int8(q + k * NR + W);
+      a = signed_byte(load_words(words(k)), k % 4);
+      b = signed_byte(load_words(words(k) + W * 4), k % 4);
     }
 #ifdef ANYCHIP_DOT_BF16
-    static VI pair(V even, V odd) {  // the upper halves of both
-      VI low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
-      return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_castps_si512(odd));
+    static VI pair(VI words, int k) {  // the upper halves of both
+      VI low = _mm512_srli_epi32(_mm512_castps_si512(signed_byte(words, k)), 16);
+      return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_castps_si512(signed_byte(words, k + 1)));
     }
     void get(int i, VI& a, VI& b) const {
-      const int8_t* p = q + 2 * i * NR;
-      a = pair(from_int8(p), from_int8(p + NR));
-      b = pair(from_int8(p + W), from_int8(p + NR + W));
+      a = pair(load_words(words(2 * i)), 2 * i % 4);
+      b = pair(load_words(words(2 * i) + W * 4), 2 * i % 4);
     }
 #endif
   };
+  static constexpr int place(int step, int lane) { return HEAD + (step / 4 * NR + lane) * 4 + step % 4; }
   static float value(const uint8_t* block, int k, int lane) {
-    float q = static_cast<float>(static_cast<int8_t>(block[NR * 2 + k * NR + lane]));
+    float q = static_cast<float>(static_cast<int8_t>(block[place(k, lane)]));
     return widen(reinterpret_cast<const f16*>(block)[lane]) * q;
   }
   static void put(uint8_t* block, int lane, const uint8_t* source, int64_t) {
     std::memcpy(block + lane * 2, source, 2);
-    for (int k = 0; k < 32; ++k) block[NR * 2 + k * NR + lane] = source[2 + k];
+    for (int k = 0; k < 32; ++k) block[place(k, lane)] = source[2 + k];
   }
 };
 
-// NR scales (and NR minima where MINIMUM) as float16, then four groups of 8 steps. A group holds a
-// word of 32 bits a column; even steps are the nibbles of its low half, odd ones of its high half.
-// Without a minimum numbers are q - 8.
+// NR scales (and NR minima where MINIMUM) as float16, then four groups of 8 steps: a word a column,
+// whose bytes hold steps 0 to 3 in their low nibbles and 4 to 7 in their high ones. Without a
+// minimum numbers are q - 8.
 template <bool MINIMUM>
 struct FormatQ4 {
   static constexpr bool SCALED = true, OFFSET = MINIMUM;
   static constexpr int HEAD = (MINIMUM ? 4 : 2) * NR, ZERO = MINIMUM ? 0 : 8;
   static constexpr int BLOCK = QUANTIZED, GROUP = 8, BYTES = HEAD + 16 * NR, SOURCE = MINIMUM ? 20 : 18;
-  static constexpr int shift(int step) { return step % 2 * 16 + step / 2 * 4; }
+  static constexpr int shift(int step) { return step % 4 * 8 + step / 4 * 4; }
   struct Steps {
     VI a, b;
     Steps(const uint8_t* block, int group)
@@ -145,7 +146,8 @@ struct FormatQ4 {
         std::memcpy(&u, &x, 4);
         table[j] = static_cast<uint16_t>(u >> 16);
       }
-      return _mm512_permutexvar_epi16(_mm512_srli_epi32(words, 4 * i), _mm512_loadu_si512(table));
+      VI even = _mm512_srli_epi32(words, shift(2 * i)), odd = _mm512_slli_epi32(even, 8);
+      return _mm512_permutexvar_epi16(_mm512_mask_blend_epi16(0xaaaaaaaa, even, odd), _mm512_loadu_si512(table));
     }
     void get(int i, VI& x, VI& y) const {
       x = pair(a, i);

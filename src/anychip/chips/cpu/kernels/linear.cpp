@@ -7,6 +7,7 @@
 #include "abi.h"
 #include "finish.h"
 #include "linear_amx.h"
+#include "linear_vnni.h"
 #include "micro.h"
 #include "pool.h"
 
@@ -246,6 +247,11 @@ EXPORT int32_t anychip_linear(const LinearArgs* args) {
     using Format = std::remove_pointer_t<decltype(format)>;
 #ifdef ANYCHIP_AMX
     if (tiles_take<Format>(g)) return tile_product<Format>(g);
+#endif
+#ifdef ANYCHIP_VNNI
+    if constexpr (Format::SCALED) {
+      if (whole_product<Format>(g)) return;
+    }
 #endif
     if (g.x_type == 0) return product<Fma, Format, float>(g);
 #ifdef ANYCHIP_DOT_BF16

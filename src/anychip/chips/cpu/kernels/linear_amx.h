@@ -38,6 +38,7 @@ inline void widen_scaled(const uint8_t* w, int64_t count, uint8_t* out) {
     load_scales<Format>(w, d, low);
     for (int group = 0; group < Format::BLOCK / Format::GROUP; ++group) {
       typename Format::Steps steps(w, group);
+#pragma GCC unroll 4
       for (int k = 0; k < Format::GROUP; k += 2) {
         V even[2], odd[2];
         steps.get(k, even[0], even[1]);

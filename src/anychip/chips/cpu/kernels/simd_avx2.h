@@ -75,9 +75,12 @@ inline V bf16_second(const uint8_t* p) {
 }
 
 inline __m128i load64(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
-inline V from_int8(const int8_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load64(p))); }
 using VI = __m256i;
 inline VI load_words(const uint8_t* p) { return load256(p); }
+// Byte k of each word, a signed number.
+inline V signed_byte(VI words, int k) {
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * k), 24));
+}
 inline V nibble(VI words, int shift, int subtract) {
   __m256i q = _mm256_and_si256(_mm256_srli_epi32(words, shift), _mm256_set1_epi32(15));
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(subtract)));

@@ -73,13 +73,13 @@ inline V bf16_second(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-65536)));
 }
 
-inline V from_int8(const int8_t* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-}
-
 // W words of eight 4-bit numbers; number r of each, looked up in a table of 16.
 using VI = __m512i;
 inline VI load_words(const uint8_t* p) { return _mm512_loadu_si512(p); }
+// Byte k of each word, a signed number.
+inline V signed_byte(VI words, int k) {
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * k), 24));
+}
 inline V nibble(VI words, int shift, int subtract) {
   V table = _mm512_sub_ps(vlanes(), _mm512_set1_ps(static_cast<float>(subtract)));
   return _mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), table);

@@ -109,13 +109,14 @@ inline V bf16_second(const uint8_t* p) {
   return as_floats(load_pairs(p) & -65536);
 }
 
-inline V from_int8(const int8_t* p) {
-  return V{float(p[0]), float(p[1]), float(p[2]), float(p[3])};
-}
 inline VI load_words(const uint8_t* p) {
   VI x;
   std::memcpy(&x, p, sizeof x);
   return x;
+}
+// Byte k of each word, a signed number.
+inline V signed_byte(VI words, int k) {
+  return __builtin_convertvector((words << (24 - 8 * k)) >> 24, V);
 }
 inline V nibble(VI words, int shift, int subtract) {
   return __builtin_convertvector(((words >> shift) & 15) - subtract, V);
