@@ -109,9 +109,8 @@ struct FormatQ8 {
 #endif
   };
   static constexpr int place(int step, int lane) { return HEAD + (step / 4 * NR + lane) * 4 + step % 4; }
-  static float value(const uint8_t* block, int k, int lane) {
-    float q = static_cast<float>(static_cast<int8_t>(block[place(k, lane)]));
-    return widen(reinterpret_cast<const f16*>(block)[lane]) * q;
+  static float number(const uint8_t* block, int k, int lane) {
+    return static_cast<float>(static_cast<int8_t>(block[place(k, lane)]));
   }
   static void put(uint8_t* block, int lane, const uint8_t* source, int64_t) {
     std::memcpy(block + lane * 2, source, 2);
@@ -155,12 +154,10 @@ struct FormatQ4 {
     }
 #endif
   };
-  static float value(const uint8_t* block, int k, int lane) {
+  static float number(const uint8_t* block, int k, int lane) {
     uint32_t word;
     std::memcpy(&word, block + HEAD + (k / 8 * NR + lane) * 4, 4);
-    float q = static_cast<float>(static_cast<int>(word >> shift(k % 8) & 15) - ZERO);
-    const f16* d = reinterpret_cast<const f16*>(block);
-    return MINIMUM ? widen(d[lane]) * q + widen(d[NR + lane]) : widen(d[lane]) * q;
+    return static_cast<float>(static_cast<int>(word >> shift(k % 8) & 15) - ZERO);
   }
   static void put(uint8_t* block, int lane, const uint8_t* source, int64_t) {
     std::memcpy(block + lane * 2, source, 2);

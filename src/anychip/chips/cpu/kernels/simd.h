@@ -50,8 +50,13 @@ inline void store_n(T* p, V x, int64_t n) {
 }
 
 inline float widen(float x) { return x; }
-template <class T>
-inline float widen(T x) {
+inline float widen(bf16 x) {
+  uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float y;
+  std::memcpy(&y, &bits, 4);
+  return y;
+}
+inline float widen(f16 x) {
   float t[W];
   vstore(t, load_n(&x, 1));
   return t[0];

@@ -26,13 +26,24 @@ void pack(const PackArgs& g) {
   });
 }
 
+// One column of a block.
+template <class Format>
+void packed_block(const uint8_t* block, int lane, int64_t count, float* out) {
+  if constexpr (Format::SCALED) {
+    const f16* scales = reinterpret_cast<const f16*>(block);
+    float d = widen(scales[lane]), low = Format::OFFSET ? widen(scales[NR + lane]) : 0.0f;
+    for (int k = 0; k < count; ++k) out[k] = d * Format::number(block, k, lane) + low;
+  } else {
+    for (int k = 0; k < count; ++k) out[k] = Format::value(block, k, lane);
+  }
+}
+
 template <class Format>
 void packed_row(const uint8_t* table, int64_t n, int64_t k, float* out) {
   int64_t blocks = blocks_of<Format>(k);
-  const uint8_t* p = table + n / NR * blocks * Format::BYTES;
-  for (int64_t i = 0; i < k; ++i) {
-    const uint8_t* block = p + i / Format::BLOCK * Format::BYTES;
-    out[i] = Format::value(block, static_cast<int>(i % Format::BLOCK), static_cast<int>(n % NR));
+  const uint8_t* block = table + n / NR * blocks * Format::BYTES;
+  for (int64_t i = 0; i < k; i += Format::BLOCK, block += Format::BYTES) {
+    packed_block<Format>(block, static_cast<int>(n % NR), k - i < Format::BLOCK ? k - i : Format::BLOCK, out + i);
   }
 }
 
