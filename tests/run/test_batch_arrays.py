@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -39,14 +40,24 @@ PLAN = StepPlan(
 )
 
 
-@pytest.fixture
-def arrays() -> dict[str, list]:
+DECODE = msgspec.structs.replace(
+    PLAN,
+    rows=(
+        Row(slot=2, tokens=(7,), start=5, sample=True),
+        Row(slot=1, tokens=(4,), start=3, sample=True),
+    ),
+)
+
+
+def staged(*plans: StepPlan) -> dict[str, list]:
+    """The arrays of the last of these plans, all filled one after another."""
     tables = PageTables(3, 8)
     tables.apply(PLAN.changes)
-    sizes = sizes_of(PLAN, page_size=4, most_pages=8)
-    memory = OneCopy()
-    staging = Staging(memory, sizes, tables, 4)
-    staging.fill(PLAN, sizes)
+    memory, largest = OneCopy(), sizes_of(PLAN, page_size=4, most_pages=8)
+    staging = Staging(memory, largest, tables, 4)
+    for plan in plans:
+        sizes = sizes_of(plan, page_size=4, most_pages=8)
+        staging.fill(plan, sizes)
     found = {}
     for name, section in sections(sizes).items():
         words = memory.words[section.start : section.end]
@@ -55,6 +66,20 @@ def arrays() -> dict[str, list]:
     for name, pair in staging.indices(sizes).items():
         assert np.array_equal(np.asarray(pair.host).reshape(pair.device.shape), found[name])
     return found
+
+
+@pytest.fixture
+def arrays() -> dict[str, list]:
+    return staged(PLAN)
+
+
+@pytest.mark.parametrize("before", [(), (PLAN,), (DECODE, PLAN)])
+def test_a_token_a_row(before) -> None:
+    found = staged(*before, DECODE)
+    assert (found["tokens"], found["positions"], found["kv_lens"]) == ([7, 4], [5, 3], [6, 4])
+    assert (found["token_rows"], found["cu_q"], found["last"]) == ([0, 1], [0, 1, 2], [0, 1])
+    assert found["slots"] == [8 * 4 + 1, 4 * 4 + 3]
+    assert [row[:2] for row in found["page_table"]] == [[3, 8], [4, 6]]
 
 
 def test_tokens_and_positions(arrays) -> None:

@@ -88,13 +88,15 @@ def checked(offline: OfflineEngine, folder: Path) -> StepChecker:
     return runner.checker
 
 
-@pytest.mark.parametrize("backend", ["fake", "cpu"])
-def test_sound_chip_passes_the_checker(folder: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "least"), [("fake", 60), ("cpu", 20)]
+)  # cpu serves whole blocks
+def test_sound_chip_passes_the_checker(folder: Path, backend: str, least: int) -> None:
     with OfflineEngine(config(folder, backend=backend)) as offline:
         checker = checked(offline, folder)
         (found,) = offline.generate([PROMPT], greedy(3))
         assert checker.divergences == []
-        assert checker.checked > 60
+        assert checker.checked > least
     assert found.token_ids == Oracle(tiny_models.make_hf_model()).answer(PROMPT, 3)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from anychip.contract.dtype import DType
@@ -32,17 +33,17 @@ class TensorSpec:
         if not self.strides and self.shape:
             object.__setattr__(self, "strides", contiguous_strides(self.shape))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of a contiguous tensor of this shape."""
         return self.size * self.dtype.itemsize
 
-    @property
+    @cached_property
     def is_contiguous(self) -> bool:
         """Row-major without gaps; the stride of a dimension of size 1 does not matter."""
         return self.size == 0 or _matches(self.shape, self.strides, contiguous_strides(self.shape))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
-from anychip.contract.tensor import IndexPair, Shape, Tensor
+from anychip.contract.tensor import Buffer, IndexPair, Shape, Tensor
 from anychip.plan import Row, StepPlan
 from anychip.run.sizes import Sizes
 from anychip.run.tables import PageTables
 
+KEPT = 256  # layouts, as many as programs
 ALIGNMENT = 16  # words of 4 bytes: every array starts at a multiple of 64 bytes
 
 
@@ -69,6 +71,23 @@ def staging_words(sizes: Sizes) -> int:
     return max(section.end for section in sections(sizes).values())
 
 
+class Layout:
+    """Where a step of some sizes is staged: kept, since most steps have the sizes of the last.
+
+    arrays: over the staging words, by name; floats: the sampler's, seen as float32.
+    """
+
+    __slots__ = ("arrays", "floats", "source", "target")
+
+    def __init__(self, words: npt.NDArray[np.int32], buffer: Buffer, sizes: Sizes) -> None:
+        found = sections(sizes)
+        count = max(section.end for section in found.values())
+        self.arrays = {n: words[s.start : s.end] for n, s in found.items()}
+        self.floats = {n: self.arrays[n].view(np.float32) for n in FLOAT_INPUTS}
+        self.target = Tensor((count,), DType.INT32, buffer=buffer)
+        self.source = words[:count].data
+
+
 class Staging:
     """Host words and device words of the largest step; each step fills a front part of both."""
 
@@ -76,7 +95,9 @@ class Staging:
         words = staging_words(largest)
         self._memory, self._tables, self._page_size = memory, tables, page_size
         self._words: npt.NDArray[np.int32] = np.zeros(words, np.int32)
+        self._counted = np.arange(largest.tokens + 1, dtype=np.int32)
         self.buffer = memory.allocate(4 * words)
+        self._layout = lru_cache(KEPT)(lambda sizes: Layout(self._words, self.buffer, sizes))
 
     def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
         """Index pairs over the staging words."""
@@ -91,25 +112,33 @@ class Staging:
 
     def fill(self, plan: StepPlan, sizes: Sizes) -> None:
         """Write a plan's arrays and queue their copy to the device."""
-        arrays = {n: self._words[s.start : s.end] for n, s in sections(sizes).items()}
-        self._fill_tokens(plan.rows, sizes, arrays)
-        sampling = [row for row in plan.rows if row.sample]
-        arrays["top_k"][:] = [row.top_k for row in sampling]
-        for name in FLOAT_INPUTS:
-            arrays[name].view(np.float32)[:] = [getattr(row, name) for row in sampling]
-        words = staging_words(sizes)
-        whole = Tensor((words,), DType.INT32, buffer=self.buffer)
-        self._memory.copy_in(whole, self._words[:words].data)
+        layout = self._layout(sizes)
+        self._fill_tokens(plan.rows, sizes, layout.arrays)
+        if not sizes.greedy:  # nothing reads them in a greedy step
+            sampling = [row for row in plan.rows if row.sample]
+            layout.arrays["top_k"][:] = [row.top_k for row in sampling]
+            for name, array in layout.floats.items():
+                array[:] = [getattr(row, name) for row in sampling]
+        self._memory.copy_in(layout.target, layout.source)
 
     def _fill_tokens(
         self, rows: tuple[Row, ...], sizes: Sizes, arrays: dict[str, npt.NDArray[np.int32]]
     ) -> None:
-        lengths = np.array([len(row.tokens) for row in rows], np.int32)
         starts = np.array([row.start for row in rows], np.int32)
         tables = self._tables.pages[[row.slot for row in rows], : sizes.pages]
-        ends = np.cumsum(lengths, dtype=np.int32)
-        token_rows = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
-        positions = np.arange(sizes.tokens, dtype=np.int32) + (starts - ends + lengths)[token_rows]
+        count = len(rows)
+        if sizes.tokens == count:  # a token a row: most steps, and each costs Python's time
+            token_rows, positions, ends = (
+                self._counted[:count],
+                starts,
+                self._counted[1 : count + 1],
+            )
+            lengths = starts + 1
+        else:
+            counts = np.array([len(row.tokens) for row in rows], np.int32)
+            ends, lengths = np.cumsum(counts, dtype=np.int32), starts + counts
+            token_rows = np.repeat(self._counted[:count], counts)
+            positions = self._counted[: sizes.tokens] + (lengths - ends)[token_rows]
         page, offset = np.divmod(positions, self._page_size)
         arrays["tokens"][:] = [token for row in rows for token in row.tokens]
         arrays["positions"][:] = positions
@@ -118,8 +147,9 @@ class Staging:
         arrays["page_table"][:] = tables.reshape(-1)
         arrays["cu_q"][0] = 0
         arrays["cu_q"][1:] = ends
-        arrays["kv_lens"][:] = starts + lengths
-        arrays["last"][:] = ends[[row.sample for row in rows]] - 1
+        arrays["kv_lens"][:] = lengths
+        sampled = ends if sizes.samples == count else ends[[row.sample for row in rows]]
+        arrays["last"][:] = sampled - 1
 
     def _host(self, section: Section) -> memoryview:
         return self._words[section.start : section.end].data

@@ -58,6 +58,7 @@ class Runner:
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
         )
+        self._drawn = np.zeros(limits.max_running, np.int32)
         self.host_traffic = HostTraffic()
         self.last: StepProgram | None = None
         self.checker: StepChecker | None = None
@@ -82,7 +83,7 @@ class Runner:
         return program
 
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
-        tokens = np.zeros(sizes.samples, np.int32)
+        tokens = self._drawn[: sizes.samples]
         if sizes.samples:
             self._chip.memory.copy_out(program.tokens, tokens.data)
         else:
