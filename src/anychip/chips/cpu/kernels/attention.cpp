@@ -119,7 +119,9 @@ void load_queries(Work& w) {
 template <class C>
 void load_block(Work& w, int64_t start) {
   const C *k = static_cast<const C*>(w.g.k_cache), *v = static_cast<const C*>(w.g.v_cache);
-  int64_t at[2 * KEYS], count = locate(w.g, w.head, w.pages, w.length, start, 2 * KEYS, at), dim = w.g.dim;
+  int64_t at[2 * KEYS], count = locate(w.g, w.pages, w.length, start, 2 * KEYS, at), dim = w.g.dim;
+  k += w.head * w.g.head_stride;
+  v += w.head * w.g.head_stride;
   for (int64_t j0 = 0; j0 < KEYS; j0 += W) {
     float* keys = w.keys + j0 / NR * w.s.depth * NR + j0 % NR;
     float* values = w.values + j0 * NR;

@@ -8,17 +8,16 @@
 // gets depends on positions alone: not on pages, chunks or its batch.
 #pragma once
 #include "amx.h"
-#include "attention_tiles.h"
+#include "attention_block_amx.h"
 #include "pool.h"
-#include "softmax_amx.h"
 
 #ifdef ANYCHIP_AMX
 namespace anychip {
 namespace amx {
 
-constexpr int BLOCK = 64;           // keys
 constexpr int64_t SPAN = 1024;      // positions
 constexpr int64_t TILE_LANES = 384; // query rows of a task at most
+constexpr int64_t COLUMNS = TILE_LANES / LANES;
 
 inline bool typed(const AttentionArgs& g) { return g.type == 1 && g.cache_type == 1; }
 
@@ -27,46 +26,49 @@ inline bool takes(const AttentionArgs& g) {
 }
 
 struct Shape {
-  int64_t group, tokens, columns, dim, spans;  // columns: of 16 query rows
+  int64_t group, tokens, dim, spans;
   explicit Shape(const AttentionArgs& g)
       : group(g.heads / g.kv_heads),
         tokens(TILE_LANES / group > 0 ? TILE_LANES / group : 1),
-        columns((tokens * group + LANES - 1) / LANES),
         dim(g.dim),
         spans((g.table_width * g.page_size + SPAN - 1) / SPAN) {}
   int64_t state() const { return (dim + 2) * LANES; }             // floats of one column's state
-  int64_t alone() const { return (group + LANES - 1) / LANES; }   // columns of one token
+  int64_t alone() const { return (group + LANES - 1) / LANES; }   // columns of one token and KV head
   int64_t part() const { return alone() * state(); }
   int64_t scratch() const {                                       // floats of a thread
-    return columns * (dim / 2 * LANES + 2 * state()) + BLOCK * dim + 3 * BLOCK * LANES;
+    return COLUMNS * (dim / 2 * LANES + 2 * state()) + 2 * BLOCK * dim + 3 * BLOCK * LANES;
   }
 };
 
-struct Visible {  // positions that 16 query rows see: [first, last) of each, and over all
-  __m512i first, last;
-  int64_t from, to, all_from, all_to;  // of any row; of every row that there is
-};
-
+// A tile of tokens and the query rows of some KV heads. Columns are counted head by head.
 struct Work {
   const AttentionArgs& g;
   const Shape& s;
   Tile tile;
-  int64_t head, length;
+  int64_t head, heads, length;
   const int32_t* pages;
-  float *q, *all, *now;     // queries and states of the columns
-  uint16_t *keys, *values;  // [64][dim]; [dim / 16][2] tiles of [16 dims][32 keys]
-  float *scores, *weights;  // two times [64][16]; two times pairs [32][16]
+  float *q, *all, *now;      // queries and states of the columns
+  uint16_t *keys, *values;   // two times [64][dim]; two times tiles, see Turn
+  float *scores, *weights;   // two times each, see Turn
+  Visible seen_by[COLUMNS];  // by the columns of any one head
 
-  int64_t rows() const { return tile.count * s.group; }
-  int64_t columns() const { return (rows() + LANES - 1) / LANES; }
+  int64_t rows() const { return tile.count * s.group; }  // of a head
+  int64_t height() const { return (rows() + LANES - 1) / LANES; }
+  int64_t columns() const { return heads * height(); }
 };
 
+// column: of a head.
 inline Visible visible(const Work& w, int64_t column) {
   alignas(64) int32_t first[LANES] = {}, last[LANES] = {};
   Visible v{};
   v.from = v.all_to = w.length;
-  for (int64_t i = 0; i < LANES && column * LANES + i < w.rows(); ++i) {
-    int64_t position = w.g.positions[w.tile.first + (column * LANES + i) / w.s.group];
+  int64_t left = w.rows() - column * LANES, token = column * LANES / w.s.group, member = column * LANES % w.s.group;
+  for (int64_t i = 0; i < LANES && i < left; ++i) {
+    int64_t position = w.g.positions[w.tile.first + token];
+    if (++member == w.s.group) {
+      member = 0;
+      ++token;
+    }
     int64_t low = w.g.window > 0 ? position - w.g.window + 1 : 0, high = w.g.causal ? position + 1 : w.length;
     low = low > 0 ? low : 0;
     high = high < w.length ? (high > low ? high : low) : w.length;
@@ -82,205 +84,132 @@ inline Visible visible(const Work& w, int64_t column) {
   return v;
 }
 
-// 16 rows of 16 words become columns. out: rows of 64 bytes.
-inline void transpose_words(V (&x)[W], float* out) {
-  transpose(x);
-  for (int i = 0; i < W; ++i) vstore(out + i * LANES, x[i]);
+// Where the query rows of a column lie, in elements of q and of y; `count` of 16 exist.
+struct Rows {
+  int64_t count, q[LANES], y[LANES];
+};
+
+inline Rows rows_of(const Work& w, int64_t column) {
+  int64_t first = column % w.height() * LANES, head = w.head + column / w.height(), left = w.rows() - first;
+  int64_t token = w.tile.first + first / w.s.group, member = first % w.s.group;
+  Rows rows{left < LANES ? left : LANES, {}, {}};
+  for (int64_t i = 0; i < rows.count; ++i) {
+    int64_t at = (head * w.s.group + member) * w.s.dim;
+    rows.q[i] = token * w.g.q_stride + at;
+    rows.y[i] = token * w.g.heads * w.s.dim + at;
+    if (++member < w.s.group) continue;
+    member = 0;
+    ++token;
+  }
+  return rows;
 }
 
 // Queries of the tile: column by column, [dim / 2][16] pairs.
 inline void load_queries(Work& w) {
   const uint16_t* q = static_cast<const uint16_t*>(w.g.q);
   for (int64_t column = 0; column < w.columns(); ++column) {
+    Rows rows = rows_of(w, column);
     for (int64_t d = 0; d < w.s.dim; d += 32) {
       V x[W];
       for (int64_t i = 0; i < LANES; ++i) {
-        int64_t r = column * LANES + i;
-        const uint16_t* row = q + (w.tile.first + r / w.s.group) * w.g.q_stride + (w.head * w.s.group + r % w.s.group) * w.s.dim;
-        x[i] = r < w.rows() ? vload(reinterpret_cast<const float*>(row + d)) : vzero();
+        x[i] = i < rows.count ? vload(reinterpret_cast<const float*>(q + rows.q[i] + d)) : vzero();
       }
-      transpose_words(x, w.q + (column * w.s.dim + d) / 2 * LANES);
+      transpose(x);
+      float* out = w.q + (column * w.s.dim + d) / 2 * LANES;
+      for (int i = 0; i < W; ++i) vstore(out + i * LANES, x[i]);
     }
   }
 }
 
-// 64 keys as they are, and their values transposed; zeros past the sequence's end. Asks for the
-// next block on the way.
-inline void load_block(Work& w, int64_t start) {
-  const uint16_t *k = static_cast<const uint16_t*>(w.g.k_cache), *v = static_cast<const uint16_t*>(w.g.v_cache);
-  int64_t at[2 * BLOCK], count = locate(w.g, w.head, w.pages, w.length, start, 2 * BLOCK, at), dim = w.s.dim;
-  for (int64_t j = 0; j < BLOCK; ++j) {
-    if (j + BLOCK < count) fetch(k + at[j + BLOCK], dim * 2);
-    if (j + BLOCK < count) fetch(v + at[j + BLOCK], dim * 2);
-    for (int64_t d = 0; d < dim; d += 32) {
-      __m512i x = j < count ? _mm512_loadu_si512(k + at[j] + d) : _mm512_setzero_si512();
-      _mm512_storeu_si512(w.keys + j * dim + d, x);
+// One block of keys for the columns that see some of it, in turns.
+class Turns {
+ public:
+  Turns(Work& work, float* states, int64_t start) : w(work), states_(states) {
+    for (int64_t c = 0; c < w.columns(); ++c) {
+      const Visible& v = w.seen_by[c % w.height()];
+      if (v.to > start && v.from < start + BLOCK) columns_[count_++] = c;
     }
+    if (count_ == 0) return;
+    block_.start = start;
+    block_.count = locate(w.g, w.pages, w.length, start, 2 * BLOCK, block_.at);
   }
-  auto row = [&](int64_t j, int64_t d) {
-    return j < count ? _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(v + at[j] + d)))
-                     : _mm512_setzero_si512();
-  };
-  float* out = reinterpret_cast<float*>(w.values);
-  for (int64_t d = 0; d < dim; d += LANES) {
-    for (int64_t j = 0; j < BLOCK; j += 32, out += LANES * LANES) {
-      V x[W];
-      for (int64_t i = 0; i < LANES; ++i) {
-        __m512i odd = _mm512_slli_epi32(row(j + 2 * i + 1, d), 16);
-        x[i] = _mm512_castsi512_ps(_mm512_or_si512(row(j + 2 * i, d), odd));
-      }
-      transpose_words(x, out);
+
+  void run() {
+    if (count_ == 0) return;
+    Turn turns[3];
+    turns[0] = begin(0);
+    score(turns[0], w.s.dim);
+    for (int64_t i = 0; i < count_; ++i) {
+      Turn &now = turns[i % 3], &next = turns[(i + 1) % 3], &last = turns[(i + 2) % 3];
+      if (i + 1 < count_) next = begin(i + 1, &now);
+      bool fresh = i == 0 || last.column.head != now.column.head;
+      Ahead next_block = ahead(now, fresh);
+      if (fresh) load_values(values() + now.column.head * w.g.head_stride, block_, w.s.dim, next_block, now.values);
+      const Visible& v = *now.column.seen;
+      auto turn = v.all_from <= block_.start && v.all_to >= block_.start + BLOCK ? take_turn<false> : take_turn<true>;
+      turn(w.g, block_.start, now, i + 1 < count_ ? &next : nullptr, i > 0 ? &last : nullptr, next_block);
     }
+    gather_all(turns[(count_ - 1) % 3], w.s.dim);
   }
-}
 
-// scores[64][16] = keys times the queries of a column.
-inline void score(const Work& w, int64_t column, float* scores) {
-  const float* q = w.q + column * w.s.dim / 2 * LANES;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  int64_t stride = w.s.dim * 2;
-  for (int64_t d = 0; d < w.s.dim; d += 32, q += 16 * LANES) {
-    _tile_loadd(6, q, 64);
-    _tile_loadd(4, w.keys + d, stride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, w.keys + 16 * w.s.dim + d, stride);
-    _tile_dpbf16ps(1, 5, 6);
-    _tile_loadd(4, w.keys + 32 * w.s.dim + d, stride);
-    _tile_dpbf16ps(2, 4, 6);
-    _tile_loadd(5, w.keys + 48 * w.s.dim + d, stride);
-    _tile_dpbf16ps(3, 5, 6);
+ private:
+  const uint16_t* keys() const { return static_cast<const uint16_t*>(w.g.k_cache); }
+  const uint16_t* values() const { return static_cast<const uint16_t*>(w.g.v_cache); }
+
+  Turn begin(int64_t i, const Turn* before = nullptr) {
+    int64_t c = columns_[i], head = w.head + c / w.height(), side = head % 2 * BLOCK * w.s.dim;
+    Column column{w.q + c * w.s.dim / 2 * LANES, state_at(states_ + c * w.s.state()), w.seen_by + c % w.height(), head};
+    bool again = before && before->column.head == head;
+    return {column, again ? before->keys : find_keys(head, w.keys + side), w.values + side,
+            w.scores + i % 2 * BLOCK * LANES, w.weights + i % 2 * BLOCK / 2 * LANES};
   }
-  _tile_stored(0, scores, 64);
-  _tile_stored(1, scores + 16 * LANES, 64);
-  _tile_stored(2, scores + 32 * LANES, 64);
-  _tile_stored(3, scores + 48 * LANES, 64);
-}
 
-// Keys of the block that each row sees.
-inline __mmask16 seen(const Visible& v, int64_t key) {
-  __m512i at = _mm512_set1_epi32(static_cast<int32_t>(key));
-  return _mm512_cmpgt_epi32_mask(v.last, at) & _mm512_cmple_epi32_mask(v.first, at);
-}
-
-// Caps scores in place, leaving them in the units in which they came.
-inline void cap(const Work& w, float* scores) {
-  V scale = vset(static_cast<float>(w.g.scale)), back = vset(static_cast<float>(1.0 / w.g.scale));
-  for (int64_t j = 0; j < BLOCK; ++j) {
-    V x = vsoftcap(vmul(vload(scores + j * LANES), scale), static_cast<float>(w.g.softcap));
-    vstore(scores + j * LANES, vmul(x, back));
+  Keys find_keys(int64_t head, uint16_t* copy) const {
+    const uint16_t* k = keys() + head * w.g.head_stride;
+    bool where_they_lie = w.g.page_size % 16 == 0 && w.height() <= 2;
+    return where_they_lie ? point_at_keys(k, block_, w.g.slot_stride) : copy_keys(k, block_, w.s.dim, copy);
   }
-}
 
-// The largest visible score of each row.
-template <bool MASKED>
-inline V largest(const Visible& v, int64_t start, const float* scores) {
-  V top[4] = {vset(-INF), vset(-INF), vset(-INF), vset(-INF)};
-  for (int64_t j = 0; j < BLOCK; ++j) {
-    V x = vload(scores + j * LANES);
-    top[j % 4] = MASKED ? _mm512_mask_max_ps(top[j % 4], seen(v, start + j), x, top[j % 4]) : vmax(x, top[j % 4]);
+  // Lines of the next block, for the first turn of a head: whole positions, a share of them, where their
+  // heads lie side by side, since memory is fastest in sequence; otherwise all positions of the head.
+  Ahead ahead(const Turn& t, bool fresh) const {
+    int64_t count = fresh && block_.count > BLOCK ? block_.count - BLOCK : 0, dim = w.s.dim;
+    int64_t i = t.column.head - w.head, at = t.column.head * w.g.head_stride;
+    if (w.g.head_stride != dim) return {keys() + at, values() + at, block_.at + BLOCK, count, dim * 2};
+    int64_t first = count * i / w.heads, last = count * (i + 1) / w.heads;
+    at = w.head * dim;
+    return {keys() + at, values() + at, block_.at + BLOCK + first, last - first, w.heads * dim * 2};
   }
-  return vmax(vmax(top[0], top[1]), vmax(top[2], top[3]));
-}
 
-// Weights 2**(score * scale - m), rounded to bfloat16 in pairs of keys. Returns their sum.
-template <bool MASKED>
-inline V soften(const Work& w, const Visible& v, int64_t start, const float* scores, V m, float* weights) {
-  V less = vsub(vzero(), _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(m, vset(-INF), _CMP_NEQ_UQ), m));
-  V scale = vset(static_cast<float>(w.g.scale) * LOG2E), sum[2] = {vzero(), vzero()};
-  const __m512i half = _mm512_set1_epi32(0x8000);
-  for (int64_t j = 0; j < BLOCK; j += 2) {
-    V even = exp2_fast(vfma(vload(scores + j * LANES), scale, less));
-    V odd = exp2_fast(vfma(vload(scores + (j + 1) * LANES), scale, less));
-    if (MASKED) even = _mm512_maskz_mov_ps(seen(v, start + j), even);
-    if (MASKED) odd = _mm512_maskz_mov_ps(seen(v, start + j + 1), odd);
-    sum[0] = vadd(sum[0], even);
-    sum[1] = vadd(sum[1], odd);
-    __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
-    __m512i high = _mm512_add_epi32(_mm512_castps_si512(odd), half);
-    _mm512_storeu_si512(weights + j / 2 * LANES, _mm512_mask_blend_epi16(0xaaaaaaaa, low, high));
-  }
-  return vadd(sum[0], sum[1]);
-}
+  Work& w;
+  float* states_;
+  int64_t columns_[COLUMNS], count_ = 0;
+  Block block_;
+};
 
-// o[dim][16] += values times weights.
-inline void gather(const Work& w, const float* weights, float* o) {
-  const uint16_t* v = w.values;
-  for (int64_t d = 0; d < w.s.dim; d += 32, v += 4 * 512, o += 32 * LANES) {
-    _tile_loadd(0, o, 64);
-    _tile_loadd(1, o + 16 * LANES, 64);
-    _tile_loadd(6, weights, 64);
-    _tile_loadd(4, v, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, v + 2 * 512, 64);
-    _tile_dpbf16ps(1, 5, 6);
-    _tile_loadd(7, weights + 16 * LANES, 64);
-    _tile_loadd(4, v + 512, 64);
-    _tile_dpbf16ps(0, 4, 7);
-    _tile_loadd(5, v + 3 * 512, 64);
-    _tile_dpbf16ps(1, 5, 7);
-    _tile_stored(0, o, 64);
-    _tile_stored(1, o + 16 * LANES, 64);
-  }
-}
-
-// Scores of one column become weights; its state is brought up to date but for the output.
-template <bool MASKED>
-void update(const Work& w, State state, const Visible& v, int64_t start, float* scores, float* weights) {
-  if (w.g.softcap > 0.0) cap(w, scores);
-  V scale = vset(static_cast<float>(w.g.scale) * LOG2E);
-  V before = vload(state.m), m = vmax(vmul(largest<MASKED>(v, start, scores), scale), before);
-  V sum = soften<MASKED>(w, v, start, scores, m, weights), factor = factor_of(before, m);
-  vstore(state.m, m);
-  vstore(state.l, vfma(vload(state.l), factor, sum));
-  if (_mm512_cmp_ps_mask(factor, vset(1.0f), _CMP_NEQ_UQ)) scale_rows(state.o, w.s.dim, factor);
-}
-
-// One block of keys for the columns that see some of it. While the vectors soften one column, the
-// tiles compute the scores of the next and the output of the one before: what a unit has stored is
-// read by the other a turn later, since it is not forwarded.
-inline void all_columns(Work& w, const Visible* seen_by, float* states, int64_t start) {
-  int64_t columns[TILE_LANES / LANES], count = 0;
-  for (int64_t c = 0; c < w.columns(); ++c) {
-    if (seen_by[c].to > start && seen_by[c].from < start + BLOCK) columns[count++] = c;
-  }
-  if (count == 0) return;
-  load_block(w, start);
-  auto scores = [&](int64_t i) { return w.scores + i % 2 * BLOCK * LANES; };
-  auto weights = [&](int64_t i) { return w.weights + i % 2 * BLOCK / 2 * LANES; };
-  auto state = [&](int64_t i) { return state_at(states + columns[i] * w.s.state()); };
-  score(w, columns[0], scores(0));
-  for (int64_t i = 0; i < count; ++i) {
-    const Visible& v = seen_by[columns[i]];
-    if (i + 1 < count) score(w, columns[i + 1], scores(i + 1));
-    if (i > 0) gather(w, weights(i - 1), state(i - 1).o);
-    bool whole = v.all_from <= start && v.all_to >= start + BLOCK;
-    whole ? update<false>(w, state(i), v, start, scores(i), weights(i))
-          : update<true>(w, state(i), v, start, scores(i), weights(i));
-  }
-  gather(w, weights(count - 1), state(count - 1).o);
-}
-
-inline void run_span(Work& w, const Visible* seen_by, float* states, int64_t from, int64_t to) {
+inline void run_span(Work& w, float* states, int64_t from, int64_t to) {
   for (int64_t column = 0; column < w.columns(); ++column) clear(state_at(states + column * w.s.state()), w.s.dim);
-  for (int64_t start = from; start < to; start += BLOCK) all_columns(w, seen_by, states, start);
+  for (int64_t start = from; start < to; start += BLOCK) Turns(w, states, start).run();
 }
 
-inline void write_rows(const Work& w, const float* states) {
+inline void merge_all(const Work& w, float* into, float* states) {
+  for (int64_t c = 0; c < w.columns(); ++c) {
+    merge(state_at(into + c * w.s.state()), state_at(states + c * w.s.state()), w.s.dim);
+  }
+}
+
+inline void write_rows(const Work& w, float* states) {
   bf16* y = static_cast<bf16*>(w.g.y);
   for (int64_t column = 0; column < w.columns(); ++column) {
-    State s = state_at(const_cast<float*>(states) + column * w.s.state());
+    Rows rows = rows_of(w, column);
+    State s = state_at(states + column * w.s.state());
     V l = vload(s.l), whole = _mm512_mask_mov_ps(vset(1.0f), _mm512_cmp_ps_mask(l, vzero(), _CMP_NEQ_UQ), l);
+    V part = vdiv(vset(1.0f), whole);
     for (int64_t d = 0; d < w.s.dim; d += LANES) {
       V x[W];
-      for (int i = 0; i < W; ++i) x[i] = vdiv(vload(s.o + (d + i) * LANES), whole);
+      for (int i = 0; i < W; ++i) x[i] = vmul(vload(s.o + (d + i) * LANES), part);
       transpose(x);
-      for (int64_t i = 0; i < LANES && column * LANES + i < w.rows(); ++i) {
-        int64_t r = column * LANES + i;
-        store_part(y + ((w.tile.first + r / w.s.group) * w.g.heads + w.head * w.s.group + r % w.s.group) * w.s.dim + d, x[i], LANES);
-      }
+      for (int64_t i = 0; i < rows.count; ++i) store_part(y + rows.y[i] + d, x[i], LANES);
     }
   }
 }
@@ -296,21 +225,20 @@ class Attention {
   int32_t run() {
     Cut cut = cut_tiles(g, height(), tiles);
     if (cut.status) return cut.status;
-    if (g.tokens <= SPLIT_TOKENS && cut.longest > SPAN && cut.count * g.kv_heads < 4 * g.pool->threads()) {
+    if (g.tokens <= SPLIT_TOKENS && cut.longest > SPAN && cut.count < 4 * g.pool->threads()) {
       run_split(cut);
       return OK;
     }
+    int64_t few = heads_of_task(cut.count);
     g.pool->run(cut.count * g.kv_heads, [&](int64_t task, int thread) {
-      Work w = work(task / g.kv_heads, task % g.kv_heads, thread);
-      Visible seen_by[TILE_LANES / LANES];
-      begin(w, seen_by);
-      Tiles amx(16, 16);
-      run_span(w, seen_by, w.all, 0, w.length < SPAN ? w.length : SPAN);
+      int64_t tile = task % cut.count, head = task / cut.count, heads = tiles[tile].count == 1 ? few : 1;
+      if (head % heads) return;
+      Work w = work(tile, head, heads, thread);
+      AttentionTiles amx;
+      run_span(w, w.all, 0, w.length < SPAN ? w.length : SPAN);
       for (int64_t from = SPAN; from < w.length; from += SPAN) {
-        run_span(w, seen_by, w.now, from, from + SPAN < w.length ? from + SPAN : w.length);
-        for (int64_t c = 0; c < w.columns(); ++c) {
-          merge(state_at(w.all + c * s.state()), state_at(w.now + c * s.state()), s.dim);
-        }
+        run_span(w, w.now, from, from + SPAN < w.length ? from + SPAN : w.length);
+        merge_all(w, w.all, w.now);
       }
       write_rows(w, w.all);
     });
@@ -326,44 +254,49 @@ class Attention {
     return even < s.tokens ? even : s.tokens;
   }
 
+  // KV heads of a task of one token: as many as leave enough tasks, so that memory, where a position's
+  // heads mostly lie side by side, is read in sequence.
+  int64_t heads_of_task(int64_t tasks) const {
+    int64_t most = COLUMNS / s.alone() < g.kv_heads ? COLUMNS / s.alone() : g.kv_heads;
+    int64_t heads = tasks * g.kv_heads / (4 * g.pool->threads());
+    return heads < 1 ? 1 : heads < most ? heads : most;
+  }
+
   // Few tokens, each its own tile: a task a span, then the merge, as above.
   void run_split(const Cut& cut) {
-    int64_t spans = (cut.longest + SPAN - 1) / SPAN;
-    g.pool->run(cut.count * g.kv_heads * spans, [&](int64_t task, int thread) {
-      int64_t from = task % spans * SPAN, pair = task / spans;
-      Work w = work(pair / g.kv_heads, pair % g.kv_heads, thread);
-      Visible seen_by[TILE_LANES / LANES];
-      begin(w, seen_by);
-      Tiles amx(16, 16);
-      run_span(w, seen_by, parts + task * s.part(), from, from + SPAN < w.length ? from + SPAN : w.length);
+    int64_t spans = (cut.longest + SPAN - 1) / SPAN, heads = heads_of_task(cut.count * spans);
+    int64_t cuts = (g.kv_heads + heads - 1) / heads, part = s.part();  // a tile's: [head][span] of parts
+    auto part_at = [&](int64_t tile, int64_t span, int64_t head) {
+      return parts + ((tile * spans + span) * g.kv_heads + head) * part;
+    };
+    g.pool->run(cut.count * spans * cuts, [&](int64_t task, int thread) {
+      int64_t head = task % cuts * heads, span = task / cuts % spans, tile = task / cuts / spans;
+      Work w = work(tile, head, heads, thread);
+      AttentionTiles amx;
+      run_span(w, part_at(tile, span, head), span * SPAN, (span + 1) * SPAN < w.length ? (span + 1) * SPAN : w.length);
     });
-    for (int64_t pair = 0; pair < cut.count * g.kv_heads; ++pair) {
-      Work w = work(pair / g.kv_heads, pair % g.kv_heads, 0);
-      float* all = parts + pair * spans * s.part();
-      for (int64_t i = 1; i < spans && i * SPAN < w.length; ++i) {
-        for (int64_t c = 0; c < w.columns(); ++c) {
-          merge(state_at(all + c * s.state()), state_at(all + i * s.part() + c * s.state()), s.dim);
-        }
-      }
-      write_rows(w, all);
+    for (int64_t task = 0; task < cut.count * cuts; ++task) {
+      int64_t tile = task / cuts, head = task % cuts * heads;
+      Work w = work(tile, head, heads, 0);
+      for (int64_t i = 1; i < spans && i * SPAN < w.length; ++i) merge_all(w, part_at(tile, 0, head), part_at(tile, i, head));
+      write_rows(w, part_at(tile, 0, head));
     }
   }
 
-  void begin(Work& w, Visible* seen_by) {
-    load_queries(w);
-    for (int64_t c = 0; c < w.columns(); ++c) seen_by[c] = visible(w, c);
-  }
-
-  Work work(int64_t tile, int64_t head, int thread) {
+  Work work(int64_t tile, int64_t head, int64_t heads, int thread) {
     int32_t row = g.token_rows[tiles[tile].first];
     float* q = scratch + thread * s.scratch();
-    float* all = q + s.columns * s.dim / 2 * LANES;
-    float* now = all + s.columns * s.state();
-    float* keys = now + s.columns * s.state();
-    float* values = keys + BLOCK * s.dim / 2;
-    float* scores = values + BLOCK * s.dim / 2;
-    return {g, s, tiles[tile], head, g.kv_lens[row] > 0 ? g.kv_lens[row] : 0, g.page_table + row * g.table_width,
-            q, all, now, reinterpret_cast<uint16_t*>(keys), reinterpret_cast<uint16_t*>(values), scores, scores + 2 * BLOCK * LANES};
+    float* all = q + COLUMNS * s.dim / 2 * LANES;
+    float* now = all + COLUMNS * s.state();
+    float* keys = now + COLUMNS * s.state();
+    float* values = keys + BLOCK * s.dim;
+    float* scores = values + BLOCK * s.dim;
+    heads = head + heads < g.kv_heads ? heads : g.kv_heads - head;
+    Work w{g, s, tiles[tile], head, heads, g.kv_lens[row] > 0 ? g.kv_lens[row] : 0, g.page_table + row * g.table_width,
+           q, all, now, reinterpret_cast<uint16_t*>(keys), reinterpret_cast<uint16_t*>(values), scores, scores + 2 * BLOCK * LANES, {}};
+    load_queries(w);
+    for (int64_t c = 0; c < w.height(); ++c) w.seen_by[c] = visible(w, c);
+    return w;
   }
 
   const AttentionArgs& g;

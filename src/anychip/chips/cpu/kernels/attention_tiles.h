@@ -46,17 +46,15 @@ inline Cut cut_tiles(const AttentionArgs& g, int64_t most, Tile* tiles) {
   return cut;
 }
 
-// Where the positions from `start` on lie in the cache, up to the sequence's end. Returns how many.
-inline int64_t locate(const AttentionArgs& g, int64_t head, const int32_t* pages, int64_t length, int64_t start,
-                      int64_t count, int64_t* at) {
+// Where the positions from `start` on lie in the cache for KV head 0, up to the sequence's end.
+// Returns how many.
+inline int64_t locate(const AttentionArgs& g, const int32_t* pages, int64_t length, int64_t start, int64_t count,
+                      int64_t* at) {
   int64_t page = start / g.page_size, offset = start % g.page_size;
   if (count > length - start) count = length - start;
-  for (int64_t i = 0; i < count; ++i) {
-    at[i] = pages[page] * g.page_stride + offset * g.slot_stride + head * g.head_stride;
-    if (++offset == g.page_size) {
-      offset = 0;
-      ++page;
-    }
+  for (int64_t i = 0; i < count; offset = 0) {
+    int64_t slot = pages[page++] * g.page_stride + offset * g.slot_stride;
+    for (; offset < g.page_size && i < count; ++offset, slot += g.slot_stride) at[i++] = slot;
   }
   return count;
 }

@@ -23,13 +23,18 @@ inline void clear(State s, int64_t dim) {
   std::memset(s.l, 0, (dim + 1) * LANES * sizeof(float));
 }
 
-// 2**x, to 1e-4 and so well within a weight's rounding; NaN where x is infinite.
-inline V exp2_fast(V x) {
+// 2**x, to 1e-4 and so well within a weight's rounding, plus `more` * 2**floor(x); NaN where x is infinite.
+inline V exp2_plus(V x, float more) {
   V f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   V y = vfma(vset(C3), f, vset(C2));
   y = vfma(y, f, vset(C1));
-  return _mm512_scalef_ps(vfma(y, f, vset(C0)), x);
+  return _mm512_scalef_ps(vfma(y, f, vset(C0 + more)), x);
 }
+
+inline V exp2_fast(V x) { return exp2_plus(x, 0.0f); }
+
+// Half a unit of bfloat16 larger: cut off after 16 bits, it is rounded.
+inline V exp2_up(V x) { return exp2_plus(x, 1.0f / 256); }
 
 // The factor that takes values relative to `from` to values relative to `to`; 0 where nothing was seen.
 inline V factor_of(V from, V to) {
