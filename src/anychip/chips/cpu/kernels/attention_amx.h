@@ -121,6 +121,16 @@ inline void load_queries(Work& w) {
   }
 }
 
+// What a head asks for of `count` positions: whole ones, a share of them, where their heads lie side by
+// side, since memory is fastest in sequence; otherwise its own lines of all of them.
+inline Ahead lines(const Work& w, int64_t head, const int64_t* at, int64_t count) {
+  bool whole = w.g.head_stride == w.s.dim;
+  int64_t i = head - w.head, offset = whole ? w.head * w.s.dim : head * w.g.head_stride;
+  int64_t first = whole ? count * i / w.heads : 0, last = whole ? count * (i + 1) / w.heads : count;
+  return {static_cast<const uint16_t*>(w.g.k_cache) + offset, static_cast<const uint16_t*>(w.g.v_cache) + offset,
+          at + first, last - first, (whole ? w.heads : 1) * w.s.dim * 2};
+}
+
 // One block of keys for the columns that see some of it, in turns.
 class Turns {
  public:
@@ -170,15 +180,9 @@ class Turns {
     return where_they_lie ? point_at_keys(k, block_, w.g.slot_stride) : copy_keys(k, block_, w.s.dim, copy);
   }
 
-  // Lines of the next block, for the first turn of a head: whole positions, a share of them, where their
-  // heads lie side by side, since memory is fastest in sequence; otherwise all positions of the head.
+  // Lines of the next block, for the first turn of a head.
   Ahead ahead(const Turn& t, bool fresh) const {
-    int64_t count = fresh && block_.count > BLOCK ? block_.count - BLOCK : 0, dim = w.s.dim;
-    int64_t i = t.column.head - w.head, at = t.column.head * w.g.head_stride;
-    if (w.g.head_stride != dim) return {keys() + at, values() + at, block_.at + BLOCK, count, dim * 2};
-    int64_t first = count * i / w.heads, last = count * (i + 1) / w.heads;
-    at = w.head * dim;
-    return {keys() + at, values() + at, block_.at + BLOCK + first, last - first, w.heads * dim * 2};
+    return lines(w, t.column.head, block_.at + BLOCK, fresh && block_.count > BLOCK ? block_.count - BLOCK : 0);
   }
 
   Work& w;
@@ -187,7 +191,14 @@ class Turns {
   Block block_;
 };
 
+// Asks for the first block, which no block before it has asked for.
+inline void ask_first(const Work& w, int64_t start) {
+  int64_t at[BLOCK], count = locate(w.g, w.pages, w.length, start, BLOCK, at);
+  for (int64_t head = w.head; head < w.head + w.heads; ++head) lines(w, head, at, count > 0 ? count : 0).ask(0, 1);
+}
+
 inline void run_span(Work& w, float* states, int64_t from, int64_t to) {
+  if (w.tile.count == 1 && w.g.window == 0) ask_first(w, from);
   for (int64_t column = 0; column < w.columns(); ++column) clear(state_at(states + column * w.s.state()), w.s.dim);
   for (int64_t start = from; start < to; start += BLOCK) Turns(w, states, start).run();
 }
@@ -273,12 +284,15 @@ class Attention {
       int64_t head = task % cuts * heads, span = task / cuts % spans, tile = task / cuts / spans;
       Work w = work(tile, head, heads, thread);
       AttentionTiles amx;
-      run_span(w, part_at(tile, span, head), span * SPAN, (span + 1) * SPAN < w.length ? (span + 1) * SPAN : w.length);
+      int64_t from = span * SPAN, to = from + SPAN;
+      run_span(w, part_at(tile, span, head), from, to < w.length ? to : w.length);
     });
     for (int64_t task = 0; task < cut.count * cuts; ++task) {
       int64_t tile = task / cuts, head = task % cuts * heads;
       Work w = work(tile, head, heads, 0);
-      for (int64_t i = 1; i < spans && i * SPAN < w.length; ++i) merge_all(w, part_at(tile, 0, head), part_at(tile, i, head));
+      for (int64_t i = 1; i < spans && i * SPAN < w.length; ++i) {
+        merge_all(w, part_at(tile, 0, head), part_at(tile, i, head));
+      }
       write_rows(w, part_at(tile, 0, head));
     }
   }
@@ -293,7 +307,8 @@ class Attention {
     float* scores = values + BLOCK * s.dim;
     heads = head + heads < g.kv_heads ? heads : g.kv_heads - head;
     Work w{g, s, tiles[tile], head, heads, g.kv_lens[row] > 0 ? g.kv_lens[row] : 0, g.page_table + row * g.table_width,
-           q, all, now, reinterpret_cast<uint16_t*>(keys), reinterpret_cast<uint16_t*>(values), scores, scores + 2 * BLOCK * LANES, {}};
+           q, all, now, reinterpret_cast<uint16_t*>(keys), reinterpret_cast<uint16_t*>(values), scores,
+           scores + 2 * BLOCK * LANES, {}};
     load_queries(w);
     for (int64_t c = 0; c < w.height(); ++c) w.seen_by[c] = visible(w, c);
     return w;

@@ -267,7 +267,8 @@ inline __m512i soften(const Visible& v, int64_t start, const float* scores, V sc
     V odd = exp2_up(vfma(vload(scores + (j + 1) * LANES), scale, less));
     if (MASKED) even = _mm512_maskz_mov_ps(seen(v, start + j), even);
     if (MASKED) odd = _mm512_maskz_mov_ps(seen(v, start + j + 1), odd);
-    __m512i pair = _mm512_mask_shuffle_epi8(_mm512_castps_si512(odd), 0x3333333333333333, _mm512_castps_si512(even), upper);
+    __m512i low = _mm512_castps_si512(even), high = _mm512_castps_si512(odd);
+    __m512i pair = _mm512_mask_shuffle_epi8(high, 0x3333333333333333, low, upper);
     _mm512_storeu_si512(weights + j / 2 * LANES, pair);
     any = _mm512_or_si512(any, pair);
   }
