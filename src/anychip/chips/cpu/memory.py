@@ -221,7 +221,10 @@ class CpuWeights(Weights):
             _fill_dense(dense, parts)
             return Weight(spec, (dense,), dense)
         packed = Tensor((spec.nbytes,), DType.UINT8, buffer=buffer)
-        raw_bytes(packed).fill(0)
+        assert self._kernels is not None
+        # What lies past the last row; all else is written by packing, whose threads touch it first.
+        last = self._kernels.panel_bytes(FORMAT_CODES[spec.format], spec.shape[1])
+        raw_bytes(packed)[spec.nbytes - last : spec.nbytes].fill(0)
         first = 0
         for part in parts:
             self._pack(packed, part, spec, first)

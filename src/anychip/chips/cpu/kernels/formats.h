@@ -80,8 +80,12 @@ struct FormatBF16 : Plain {
     return widen(x);
   }
   static void put(uint8_t* block, int lane, const uint8_t* source, int64_t steps) {
-    std::memset(block + lane * 4, 0, 4);
-    std::memcpy(block + lane * 4, source, steps * 2);
+    if (steps >= 2) {
+      std::memcpy(block + lane * 4, source, 4);
+    } else {
+      std::memset(block + lane * 4, 0, 4);
+      std::memcpy(block + lane * 4, source, 2);
+    }
   }
 };
 
