@@ -5,8 +5,9 @@
 Prints one line of JSON. A rate is the best of several passes, since others use the machine as well.
 read_gb_s: an array of that many bytes, one part a core, each reduced by numpy (maximum or sum,
 whichever is fastest): what the processor's caches keep from one pass to the next counts, as it does
-for the weights of a model. product_gflops: square products, in bfloat16 by torch where it is
-installed, and in float32 by numpy.
+for the weights of a model. product_gflops: square products of random numbers (a processor may run
+at a higher clock where they are all ones or zeros), in bfloat16 by torch where it is installed, and
+in float32 by numpy.
 """
 
 from __future__ import annotations
@@ -64,9 +65,14 @@ def _each(pool: ThreadPoolExecutor, reduce: Callable[..., object], parts: list[A
     list(pool.map(reduce, parts))
 
 
+def random_square(side: int) -> npt.NDArray[np.float32]:
+    """Normal numbers, the same each time: [side, side]."""
+    return np.random.default_rng(1).standard_normal((side, side), np.float32)
+
+
 def product_rates() -> dict[str, float]:
     """GFLOP/s by dtype; bfloat16 is missing where torch is not installed."""
-    square = np.ones((SIDE, SIDE), np.float32)
+    square = random_square(SIDE)
     work = 2 * SIDE**3 / 1e9
     found = {"float32": work / best_seconds(lambda: square @ square)}
     try:
@@ -74,7 +80,7 @@ def product_rates() -> dict[str, float]:
     except ModuleNotFoundError:
         print("torch is not installed: no rate of bfloat16 products", file=sys.stderr)
         return found
-    plain = torch.ones(SIDE, SIDE, dtype=torch.bfloat16)
+    plain = torch.from_numpy(square).to(torch.bfloat16)
     return found | {"bfloat16": work / best_seconds(lambda: plain @ plain)}
 
 
