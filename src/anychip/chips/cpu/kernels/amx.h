@@ -49,13 +49,13 @@ enum class Keep { X, WEIGHT };
     _tile_loadd(tile, from, stride);               \
   }
 
-// c[upper + lower][32] (+)= a[rows][steps * 32] b, where b is a panel: [pairs][32 columns] of two
-// bfloat16. Strides in bytes. One chain a row: its sum does not depend on the rows beside it.
+// c[upper + lower][32] (+)= a[rows][steps * 32] b, where b is a panel, [pairs][32 columns] of two
+// bfloat16; left and right: where its halves of 16 columns begin. Strides in bytes. One chain a row: its sum does not depend on the rows beside it.
 // between.step() is called once a step, for work that the tiles leave room for; between.settle()
 // before c is written.
 template <bool TWO, Keep KEEP, class Between>
-inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b, float* c, bool add,
-                           Between& between) {
+inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* left, const uint8_t* right,
+                           float* c, bool add, Between& between) {
   constexpr int64_t C = 128, B = 128;
   constexpr bool X_PASSES = KEEP == Keep::WEIGHT, WEIGHT_PASSES = KEEP == Keep::X;
   if (add) {
@@ -70,11 +70,11 @@ inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, co
     if (TWO) _tile_zero(3);
   }
   const uint8_t* lower = a + 16 * a_stride;
-  for (int64_t i = 0; i < steps; ++i, a += 64, lower += 64, b += 16 * B) {
+  for (int64_t i = 0; i < steps; ++i, a += 64, lower += 64, left += 16 * B, right += 16 * B) {
     LOAD_TILE(4, X_PASSES, a, a_stride);
-    LOAD_TILE(6, WEIGHT_PASSES, b, B);
+    LOAD_TILE(6, WEIGHT_PASSES, left, B);
     _tile_dpbf16ps(0, 4, 6);
-    LOAD_TILE(7, WEIGHT_PASSES, b + 64, B);
+    LOAD_TILE(7, WEIGHT_PASSES, right, B);
     _tile_dpbf16ps(1, 4, 7);
     if (TWO) {
       LOAD_TILE(5, X_PASSES, lower, a_stride);

@@ -1,11 +1,13 @@
-// y = act(x @ gate.T) * (x @ up.T) in tiles of AMX: gate and up are the halves of one weight, and
-// what lies between the two products never leaves the core, in float32.
+// y = act(x @ gate.T) * (x @ up.T) in tiles of AMX: gate and up are the halves of one weight. 16 columns
+// of gate and the same of up make one panel, so that their sums meet where they are finished, in float32.
 #pragma once
 #include "activations.h"
 #include "linear_amx.h"
 
 #ifdef ANYCHIP_AMX
 namespace anychip {
+
+constexpr int64_t JOINED_ROWS = 128;  // above, halves of two panels are copied side by side: they fit the first cache
 
 struct Gated {  // product: n is the rows of both halves; its y is not used
   const LinearArgs& product;
@@ -18,24 +20,52 @@ inline bool gate_takes(const LinearArgs& g, int64_t inner) {
   return !g.bias && inner % NR == 0 && g.y_type == 1 && tiles_take<Format>(g);
 }
 
-// A row of up's sums meets the row of gate's that waits in `gates`.
+// silu to 2e-4 of itself, ten times finer than the result's rounding. While tiles work the vectors have one
+// unit for multiplications, and an exact one takes as long as the product.
+inline V quick_silu(V x) {
+  V y = vmul(x, vset(-1.44269504f)), f = _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  V p = vfma(vset(0.07790716f), f, vset(0.22623319f));  // 2**f on [0, 1), as in softmax_amx.h
+  p = vfma(vfma(p, f, vset(0.69577710f)), f, vset(0.99992783f));
+  return vmul(x, _mm512_rcp14_ps(vadd(vset(1.0f), _mm512_scalef_ps(p, y))));
+}
+
+// A row of sums, 16 of gate and 16 of up, becomes 16 results. Panels are counted in halves.
 struct GateRow {
   const Gated& g;
-  const float* gates;
-  int64_t base;  // row of the first of gates
-  const float* gate = nullptr;
   bf16* y = nullptr;
-  void start(int64_t first, int64_t panel) {
-    gate = gates + (first - base) * NR;
-    y = g.y + first * g.inner + (panel * NR - g.inner);
-  }
-  void next(const float* up) {
-    V low = vmul(activate(g.kind, vload(gate)), vload(up));
-    V high = vmul(activate(g.kind, vload(gate + W)), vload(up + W));
-    _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-    gate += NR, y += g.inner;
+  void start(int64_t first, int64_t half) { y = g.y + first * g.inner + half * W; }
+  void next(const float* c) {
+    V gate = vload(c), x = g.kind == 0 ? quick_silu(gate) : gelu_tanh(gate);
+    __m256i rounded = (__m256i)_mm512_cvtneps_pbh(vmul(x, vload(c + W)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), rounded);
+    y += g.inner;
   }
 };
+
+// `count` elements of K of one half of two panels, side by side.
+inline void join(const uint8_t* gate, const uint8_t* up, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count / 2; ++i, gate += 128, up += 128, out += 128) {
+    _mm512_store_si512(out, _mm512_loadu_si512(gate));
+    _mm512_store_si512(out + 64, _mm512_loadu_si512(up));
+  }
+}
+
+// All rows against panel p of gate and that of up.
+template <class Format>
+void gated_panel(const LinearArgs& g, RowBlock rows, int64_t p, int64_t up, float* c, Between<GateRow>& between) {
+  alignas(64) uint8_t joined[TILED_K * NR * 2], widened[2][Format::SCALED ? TILED_K * NR * 2 : 64];
+  int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
+  bool join_them = rows.last - rows.first > JOINED_ROWS;
+  for_parts<Format>(g, rows, [&](int64_t k, int64_t count) {
+    const uint8_t* a = tiled_panel<Format>(g.weight + p * bytes, k, count, widened[0]);
+    const uint8_t* b = tiled_panel<Format>(g.weight + (p + up) * bytes, k, count, widened[1]);
+    for (int64_t h = 0; h < 2; ++h) {
+      if (join_them) join(a + h * 64, b + h * 64, count, joined);
+      Part part{2 * p + h, k, count, join_them ? joined : a + h * 64, join_them ? joined + 64 : b + h * 64};
+      multiply_rows(g, rows, part, c + h * MOST_ROWS * NR, between);
+    }
+  });
+}
 
 template <class Format>
 void gated_panels(const Gated& gated) {
@@ -43,14 +73,15 @@ void gated_panels(const Gated& gated) {
   int64_t half = gated.inner / NR, bytes = blocks_of<Format>(g.k) * Format::BYTES;
   Cut cut(g, half);
   g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
-    alignas(64) float gates[MOST_ROWS * NR], sums[MOST_ROWS * NR];
+    alignas(64) float c[2 * MOST_ROWS * NR];
     RowBlock rows = cut.block(task);
     if (rows.first >= rows.last) return;
-    Between<GateRow> between{GateRow{gated, gates, rows.first}};
+    Between<GateRow> between{GateRow{gated}};
     for (int64_t p = cut.from(task); p < cut.to(task); ++p) {
-      const uint8_t* next = p + 1 < cut.to(task) ? g.weight + (p + 1) * bytes : nullptr;
-      tiled_panel_task<Format>(g, rows, p, g.weight + (p + half) * bytes, gates, false, between);
-      tiled_panel_task<Format>(g, rows, p + half, next, sums, true, between);
+      bool more = p + 1 < cut.to(task);
+      const uint8_t* next = g.weight + (p + 1) * bytes;
+      between.ask(more ? next : nullptr, more ? next + half * bytes : nullptr, bytes, 2 * g.k / TILE_STEPS * rows.turns());
+      gated_panel<Format>(g, rows, p, half, c, between);
     }
     between.settle();
   });

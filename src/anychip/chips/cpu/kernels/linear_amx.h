@@ -15,6 +15,7 @@ namespace anychip {
 constexpr int64_t TILED_K = 640;       // elements of K whose weights stay in the first cache
 constexpr int64_t TILED_BYTES = 640 << 10;  // of rows that share a panel: they stay in the second cache
 constexpr int64_t MOST_ROWS = 512, LEAST_ROWS = 128;
+constexpr int64_t FEW_ROWS = 32;       // up to here the time is that of reading the weights
 constexpr int64_t WIDENED_ROWS = 16;   // a quantized weight is widened from here on
 
 template <class Format>
@@ -84,6 +85,20 @@ struct RoundRow {
   }
 };
 
+// The same for float32 results.
+struct FloatRow {
+  const LinearArgs& g;
+  float* y = nullptr;
+  explicit FloatRow(const LinearArgs& args) : g(args) {}
+  static bool takes(const LinearArgs& g) { return g.y_type == 0 && g.scale == 1.0 && g.cap == 0.0 && !g.bias && g.n % NR == 0; }
+  void start(int64_t first, int64_t panel) { y = static_cast<float*>(g.y) + first * g.n + panel * NR; }
+  void next(const float* c) {
+    vstore(y, vload(c));
+    vstore(y + W, vload(c + W));
+    y += g.n;
+  }
+};
+
 // What the steps of a product leave room for: rows of the sums before it are finished, and the
 // panel after it is asked for.
 template <class Finish>
@@ -96,16 +111,20 @@ class Between {
     finish.start(first, panel);
     c = sums, end = sums + rows * NR;
   }
-  // `bytes` from `from` on, spread over `steps` steps.
-  void ask(const uint8_t* from, int64_t bytes, int64_t steps) {
-    ahead = from, last = from ? from + bytes : from;
+  // `bytes` from each of two places on, spread over `steps` steps.
+  void ask(const uint8_t* one, const uint8_t* other, int64_t bytes, int64_t steps) {
+    ahead = one, beside = other - one, last = one ? one + bytes : one;
     slice = ((bytes + steps - 1) / steps + 63) / 64 * 64;
   }
+  void ask(const uint8_t* from, int64_t bytes, int64_t steps) { ask(from, from, bytes, steps); }
   void step() {
     for (int i = 0; i < 2 && c < end; ++i, c += NR) finish.next(c);
     if (ahead == last) return;
     const uint8_t* to = last - ahead > slice ? ahead + slice : last;
-    for (; ahead < to; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+    for (; ahead < to; ahead += 64) {
+      __builtin_prefetch(ahead, 0, 2);
+      if (beside) __builtin_prefetch(ahead + beside, 0, 2);
+    }
   }
   void settle() {
     for (; c < end; c += NR) finish.next(c);
@@ -115,7 +134,7 @@ class Between {
   Finish finish;
   const float *c = nullptr, *end = nullptr;
   const uint8_t *ahead = nullptr, *last = nullptr;
-  int64_t slice = 0;
+  int64_t slice = 0, beside = 0;
 };
 
 struct RowBlock {  // rows of x that meet one panel after another
@@ -130,23 +149,23 @@ inline int64_t shared_rows(int64_t k) {
   return rows < LEAST_ROWS ? LEAST_ROWS : (rows > MOST_ROWS ? MOST_ROWS : rows);
 }
 
-struct Part {  // of K, for all rows of a block: [k, k + count) of one panel, b its weights
+struct Part {  // of K, for all rows of a block: [k, k + count) of one panel, its columns in two halves
   int64_t panel, k, count;
-  const uint8_t* b;
+  const uint8_t *left, *right;
 };
 
 template <bool TWO, class Turn>
 inline void multiply_turn(const LinearArgs& g, const Part& part, int64_t row, bool few, float* to, Turn& between) {
   int64_t stride = g.x_stride * 2, steps = part.count / TILE_STEPS;
   const uint8_t* x = static_cast<const uint8_t*>(g.x) + row * stride + part.k * 2;
-  few ? multiply_tiles<TWO, Keep::X>(steps, x, stride, part.b, to, part.k > 0, between)
-      : multiply_tiles<TWO, Keep::WEIGHT>(steps, x, stride, part.b, to, part.k > 0, between);
+  few ? multiply_tiles<TWO, Keep::X>(steps, x, stride, part.left, part.right, to, part.k > 0, between)
+      : multiply_tiles<TWO, Keep::WEIGHT>(steps, x, stride, part.left, part.right, to, part.k > 0, between);
 }
 
 // Sums go to c, a row of x after the other, and are left to be finished where the part is the last.
 template <class Turn>
-inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, float* c, bool finished, Turn& between) {
-  bool last = finished && part.k + part.count == g.k, few = rows.last - rows.first <= 32;
+inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, float* c, Turn& between) {
+  bool last = part.k + part.count == g.k, few = rows.last - rows.first <= FEW_ROWS;
   bool alone = last && part.k == 0;  // sums of one turn at a time: they are settled before the next are stored
   int64_t whole = rows.whole(), r = rows.first;
   auto sums = [&] { return alone ? c : c + (r - rows.first) * NR; };
@@ -167,21 +186,24 @@ inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, 
   left(rest);
 }
 
-// All rows against one panel, K in equal parts. Few rows take it in one: their weights come from
-// memory anyway. ahead: the panel that comes next.
+// Calls body(k, count) for K in equal parts. Few rows take it in one: their weights come from memory anyway.
+template <class Format, class F>
+inline void for_parts(const LinearArgs& g, RowBlock rows, F body) {
+  bool few = !Format::SCALED && rows.last - rows.first <= FEW_ROWS;
+  int64_t parts = few ? 1 : (g.k + TILED_K - 1) / TILED_K, most = round_up((g.k + parts - 1) / parts, TILE_STEPS);
+  for (int64_t k = 0; k < g.k; k += most) body(k, g.k - k < most ? g.k - k : most);
+}
+
+// All rows against one panel. ahead: the panel that comes next.
 template <class Format, class Turn>
-void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* ahead, float* c, bool finished,
-                      Turn& between) {
+void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* ahead, float* c, Turn& between) {
   alignas(64) uint8_t widened[Format::SCALED ? TILED_K * NR * 2 : 64];
   int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
-  bool few = !Format::SCALED && rows.last - rows.first <= 32;
-  int64_t parts = few ? 1 : (g.k + TILED_K - 1) / TILED_K, most = round_up((g.k + parts - 1) / parts, TILE_STEPS);
   between.ask(ahead, bytes, g.k / TILE_STEPS * rows.turns());
-  for (int64_t k = 0; k < g.k; k += most) {
-    int64_t count = g.k - k < most ? g.k - k : most;
+  for_parts<Format>(g, rows, [&](int64_t k, int64_t count) {
     const uint8_t* b = tiled_panel<Format>(g.weight + panel * bytes, k, count, widened);
-    multiply_rows(g, rows, {panel, k, count, b}, c, finished, between);
-  }
+    multiply_rows(g, rows, {panel, k, count, b, b + 64}, c, between);
+  });
 }
 
 struct Cut {  // rows in blocks of equal height, panels in groups of equal width: a task is one of each
@@ -211,7 +233,7 @@ void tile_panels(const LinearArgs& g) {
     Between<Finish> between{Finish(g)};
     for (int64_t p = cut.from(task); p < cut.to(task); ++p) {
       const uint8_t* ahead = p + 1 < cut.to(task) ? g.weight + (p + 1) * bytes : nullptr;
-      tiled_panel_task<Format>(g, rows, p, ahead, c, true, between);
+      tiled_panel_task<Format>(g, rows, p, ahead, c, between);
     }
     between.settle();
   });
@@ -219,7 +241,8 @@ void tile_panels(const LinearArgs& g) {
 
 template <class Format>
 void tile_product(const LinearArgs& g) {
-  RoundRow::takes(g) ? tile_panels<Format, RoundRow>(g) : tile_panels<Format, AnyRow>(g);
+  if (RoundRow::takes(g)) return tile_panels<Format, RoundRow>(g);
+  FloatRow::takes(g) ? tile_panels<Format, FloatRow>(g) : tile_panels<Format, AnyRow>(g);
 }
 
 }  // namespace anychip
