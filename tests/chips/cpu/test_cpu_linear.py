@@ -97,6 +97,17 @@ def test_lm_head_scales_and_caps(each, name, rows):
     assert relative(logits, wanted) < limit < relative(plain, wanted)
 
 
+@pytest.mark.parametrize("rows", [1, 31, 70])
+def test_lm_head_of_whole_panels(each, rows):
+    """Nothing but the sums themselves is left to be written."""
+    data, values = make_weight("bfloat16", 96, 64)
+    x = normal(8, rows, 64, dtype=BF16)
+    weight = each.weight("bfloat16", (96, 64), data, frozenset({WeightUse.LM_HEAD}))
+    logits, wanted = each.call("lm_head", x=x, weight=weight), x.astype(np.float64) @ values.T
+    assert logits.dtype == np.float32
+    assert relative(logits, wanted) < 2e-6 < relative(logits, wanted[:, ::-1])
+
+
 @pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_1"])
 @pytest.mark.parametrize("rows", [1, 6, 40])
 def test_numbers_that_are_not_finite_stay_in_their_rows(each, name, rows):
