@@ -5,10 +5,12 @@
 // beside each other are already what the second product takes. Outputs are transposed too:
 // [head dim][16 rows]. Keys are taken in blocks of 64 and spans of SPAN positions counted from
 // position 0; within a span runs the online softmax, spans are merged in order. So what a row
-// gets depends on positions alone: not on pages, chunks or its batch.
+// gets depends on positions alone: not on pages, chunks or its batch. What several tokens share is read
+// by tasks of its own, which come first.
 #pragma once
 #include "amx.h"
 #include "attention_block_amx.h"
+#include "attention_shared_amx.h"
 #include "pool.h"
 
 #ifdef ANYCHIP_AMX
@@ -38,15 +40,23 @@ struct Shape {
   int64_t scratch() const {                                       // floats of a thread
     return COLUMNS * (dim / 2 * LANES + 2 * state()) + 2 * BLOCK * dim + 3 * BLOCK * LANES;
   }
+  static int64_t lists(int64_t tokens) { return round_up(4 * tokens, 16); }  // tiles and members
+  int64_t split(const AttentionArgs& g) const {  // parts of all heads
+    return std::min(g.tokens, SPLIT_TOKENS) * g.kv_heads * spans * part();
+  }
+  int64_t room(const AttentionArgs& g) const {  // states of groups
+    return std::min(g.tokens, ROOM_TOKENS) * g.kv_heads * spans * (part() + LANES);
+  }
 };
 
-// A tile of tokens and the query rows of some KV heads. Columns are counted head by head.
+// A tile of tokens and the query rows of some KV heads. Columns are counted head by head. The tokens
+// lie side by side, or are the `members` of a group.
 struct Work {
   const AttentionArgs& g;
   const Shape& s;
   Tile tile;
   int64_t head, heads, length;
-  const int32_t* pages;
+  const int32_t *pages, *members;
   float *q, *all, *now;      // queries and states of the columns
   uint16_t *keys, *values;   // two times [64][dim]; two times tiles, see Turn
   float *scores, *weights;   // two times each, see Turn
@@ -55,6 +65,7 @@ struct Work {
   int64_t rows() const { return tile.count * s.group; }  // of a head
   int64_t height() const { return (rows() + LANES - 1) / LANES; }
   int64_t columns() const { return heads * height(); }
+  int64_t token(int64_t i) const { return members ? members[i] : tile.first + i; }
 };
 
 // column: of a head.
@@ -64,7 +75,7 @@ inline Visible visible(const Work& w, int64_t column) {
   v.from = v.all_to = w.length;
   int64_t left = w.rows() - column * LANES, token = column * LANES / w.s.group, member = column * LANES % w.s.group;
   for (int64_t i = 0; i < LANES && i < left; ++i) {
-    int64_t position = w.g.positions[w.tile.first + token];
+    int64_t position = w.g.positions[w.token(token)];
     if (++member == w.s.group) {
       member = 0;
       ++token;
@@ -91,12 +102,12 @@ struct Rows {
 
 inline Rows rows_of(const Work& w, int64_t column) {
   int64_t first = column % w.height() * LANES, head = w.head + column / w.height(), left = w.rows() - first;
-  int64_t token = w.tile.first + first / w.s.group, member = first % w.s.group;
+  int64_t token = first / w.s.group, member = first % w.s.group;
   Rows rows{left < LANES ? left : LANES, {}, {}};
   for (int64_t i = 0; i < rows.count; ++i) {
     int64_t at = (head * w.s.group + member) * w.s.dim;
-    rows.q[i] = token * w.g.q_stride + at;
-    rows.y[i] = token * w.g.heads * w.s.dim + at;
+    rows.q[i] = w.token(token) * w.g.q_stride + at;
+    rows.y[i] = w.token(token) * w.g.heads * w.s.dim + at;
     if (++member < w.s.group) continue;
     member = 0;
     ++token;
@@ -197,10 +208,14 @@ inline void ask_first(const Work& w, int64_t start) {
   for (int64_t head = w.head; head < w.head + w.heads; ++head) lines(w, head, at, count > 0 ? count : 0).ask(0, 1);
 }
 
-inline void run_span(Work& w, float* states, int64_t from, int64_t to) {
-  if (w.tile.count == 1 && w.g.window == 0) ask_first(w, from);
-  for (int64_t column = 0; column < w.columns(); ++column) clear(state_at(states + column * w.s.state()), w.s.dim);
+inline void run_blocks(Work& w, float* states, int64_t from, int64_t to) {
   for (int64_t start = from; start < to; start += BLOCK) Turns(w, states, start).run();
+}
+
+inline void run_span(Work& w, float* states, int64_t from, int64_t to) {
+  if ((w.members || w.tile.count == 1) && w.g.window == 0) ask_first(w, from);
+  for (int64_t column = 0; column < w.columns(); ++column) clear(state_at(states + column * w.s.state()), w.s.dim);
+  run_blocks(w, states, from, to);
 }
 
 inline void merge_all(const Work& w, float* into, float* states) {
@@ -227,31 +242,29 @@ inline void write_rows(const Work& w, float* states) {
 
 class Attention {
  public:
-  explicit Attention(const AttentionArgs& args) : g(args), s(args) {
-    tiles = static_cast<Tile*>(g.workspace);
-    scratch = static_cast<float*>(g.workspace) + round_up(2 * g.tokens, 16);
-    parts = scratch + g.pool->threads() * s.scratch();
-  }
+  explicit Attention(const AttentionArgs& args)
+      : g(args),
+        s(args),
+        tiles(static_cast<Tile*>(g.workspace)),
+        scratch(static_cast<float*>(g.workspace) + Shape::lists(g.tokens)),
+        parts(scratch + g.pool->threads() * s.scratch()),
+        sharing(g, {s.group, s.dim, BLOCK, SPAN, s.tokens}, parts + s.split(g), s.room(g)) {}
 
   int32_t run() {
     Cut cut = cut_tiles(g, height(), tiles);
     if (cut.status) return cut.status;
+    sharing.find(tiles, cut.count, reinterpret_cast<Member*>(tiles + g.tokens));
+    few_shared = std::min(heads_of_task(sharing.pieces()), COLUMNS / sharing.widest());
+    shared_tasks = sharing.pieces() * ((g.kv_heads + few_shared - 1) / few_shared);
     if (g.tokens <= SPLIT_TOKENS && cut.longest > SPAN && cut.count < 4 * g.pool->threads()) {
       run_split(cut);
       return OK;
     }
-    int64_t few = heads_of_task(cut.count);
-    g.pool->run(cut.count * g.kv_heads, [&](int64_t task, int thread) {
-      int64_t tile = task % cut.count, head = task / cut.count, heads = tiles[tile].count == 1 ? few : 1;
-      if (head % heads) return;
-      Work w = work(tile, head, heads, thread);
-      AttentionTiles amx;
-      run_span(w, w.all, 0, w.length < SPAN ? w.length : SPAN);
-      for (int64_t from = SPAN; from < w.length; from += SPAN) {
-        run_span(w, w.now, from, from + SPAN < w.length ? from + SPAN : w.length);
-        merge_all(w, w.all, w.now);
-      }
-      write_rows(w, w.all);
+    few = heads_of_task(cut.count);
+    g.pool->run(shared_tasks + cut.count * g.kv_heads, [&](int64_t task, int thread) {
+      if (task < shared_tasks) return run_shared(task, thread);
+      task -= shared_tasks;
+      run_tile(task % cut.count, task / cut.count, thread);
     });
     return OK;
   }
@@ -273,6 +286,50 @@ class Attention {
     return heads < 1 ? 1 : heads < most ? heads : most;
   }
 
+  // A span of what a group shares.
+  void run_shared(int64_t task, int thread) {
+    int64_t span = task % sharing.pieces(), head = task / sharing.pieces() * few_shared;
+    int64_t group = sharing.group_of(&span), from = span * SPAN, to = std::min(from + SPAN, sharing.shared(group));
+    const int32_t* tokens = sharing.tokens_of(group);
+    Work w = place({tokens[0], static_cast<int32_t>(sharing.tokens(group))}, head, few_shared, thread);
+    w.length = sharing.shared(group);
+    w.members = tokens;
+    load(w);
+    AttentionTiles amx;
+    run_span(w, w.all, from, to);
+    for (int64_t i = 0; i < w.heads; ++i) {
+      float* states = w.all + i * w.height() * s.state();
+      std::copy_n(states, w.height() * s.state(), sharing.states(group, span, head + i));
+      sharing.done(group, span, head + i);
+    }
+  }
+
+  // A span of a tile, from where the group that it may belong to has come.
+  void run_rest(Work& w, float* states, int64_t from, int64_t to) {
+    Member member = w.tile.count == 1 ? sharing.member(w.tile.first) : Member{-1, 0};
+    if (member.group < 0 || from >= sharing.shared(member.group)) return run_span(w, states, from, to);
+    int64_t start = std::min(to, sharing.shared(member.group));
+    if (start < to) ask_first(w, start);
+    for (int64_t i = 0; i < w.heads; ++i) {
+      sharing.take(member, from / SPAN, w.head + i, states + i * w.height() * s.state());
+    }
+    run_blocks(w, states, start, to);
+  }
+
+  void run_tile(int64_t tile, int64_t head, int thread) {
+    bool alone = tiles[tile].count == 1, member = alone && sharing.member(tiles[tile].first).group >= 0;
+    int64_t heads = member ? few_shared : alone ? few : 1;
+    if (head % heads) return;
+    Work w = work(tile, head, heads, thread);
+    AttentionTiles amx;
+    run_rest(w, w.all, 0, std::min(SPAN, w.length));
+    for (int64_t from = SPAN; from < w.length; from += SPAN) {
+      run_rest(w, w.now, from, std::min(from + SPAN, w.length));
+      merge_all(w, w.all, w.now);
+    }
+    write_rows(w, w.all);
+  }
+
   // Few tokens, each its own tile: a task a span, then the merge, as above.
   void run_split(const Cut& cut) {
     int64_t spans = (cut.longest + SPAN - 1) / SPAN, heads = heads_of_task(cut.count * spans);
@@ -280,12 +337,13 @@ class Attention {
     auto part_at = [&](int64_t tile, int64_t span, int64_t head) {
       return parts + ((tile * spans + span) * g.kv_heads + head) * part;
     };
-    g.pool->run(cut.count * spans * cuts, [&](int64_t task, int thread) {
-      int64_t head = task % cuts * heads, span = task / cuts % spans, tile = task / cuts / spans;
+    g.pool->run(shared_tasks + cut.count * spans * cuts, [&](int64_t task, int thread) {
+      if (task < shared_tasks) return run_shared(task, thread);
+      task -= shared_tasks;
+      int64_t head = task % cuts * heads, span = task / cuts % spans, tile = task / cuts / spans, from = span * SPAN;
       Work w = work(tile, head, heads, thread);
       AttentionTiles amx;
-      int64_t from = span * SPAN, to = from + SPAN;
-      run_span(w, part_at(tile, span, head), from, to < w.length ? to : w.length);
+      run_rest(w, part_at(tile, span, head), from, std::min(from + SPAN, w.length));
     });
     for (int64_t task = 0; task < cut.count * cuts; ++task) {
       int64_t tile = task / cuts, head = task % cuts * heads;
@@ -298,7 +356,13 @@ class Attention {
   }
 
   Work work(int64_t tile, int64_t head, int64_t heads, int thread) {
-    int32_t row = g.token_rows[tiles[tile].first];
+    Work w = place(tiles[tile], head, heads, thread);
+    load(w);
+    return w;
+  }
+
+  Work place(Tile tile, int64_t head, int64_t heads, int thread) {
+    int32_t row = g.token_rows[tile.first];
     float* q = scratch + thread * s.scratch();
     float* all = q + COLUMNS * s.dim / 2 * LANES;
     float* now = all + COLUMNS * s.state();
@@ -306,26 +370,29 @@ class Attention {
     float* values = keys + BLOCK * s.dim;
     float* scores = values + BLOCK * s.dim;
     heads = head + heads < g.kv_heads ? heads : g.kv_heads - head;
-    Work w{g, s, tiles[tile], head, heads, g.kv_lens[row] > 0 ? g.kv_lens[row] : 0, g.page_table + row * g.table_width,
-           q, all, now, reinterpret_cast<uint16_t*>(keys), reinterpret_cast<uint16_t*>(values), scores,
-           scores + 2 * BLOCK * LANES, {}};
+    return {g, s, tile, head, heads, g.kv_lens[row] > 0 ? g.kv_lens[row] : 0, g.page_table + row * g.table_width,
+            nullptr, q, all, now, reinterpret_cast<uint16_t*>(keys), reinterpret_cast<uint16_t*>(values), scores,
+            scores + 2 * BLOCK * LANES, {}};
+  }
+
+  static void load(Work& w) {
     load_queries(w);
     for (int64_t c = 0; c < w.height(); ++c) w.seen_by[c] = visible(w, c);
-    return w;
   }
 
   const AttentionArgs& g;
   Shape s;
   Tile* tiles;
   float *scratch, *parts;
+  Sharing sharing;
+  int64_t few = 1, few_shared = 1, shared_tasks = 0;  // KV heads of a task; tasks of groups
 };
 
 // Floats, also for sizes that the tiles do not take: what is asked for never shrinks when one grows.
 inline int64_t attention_workspace(AttentionArgs g, int64_t threads) {
   g.dim = round_up(g.dim, TILE_STEPS);
   Shape s(g);
-  int64_t most = g.tokens < SPLIT_TOKENS ? g.tokens : SPLIT_TOKENS;
-  return round_up(2 * g.tokens, 16) + threads * s.scratch() + most * g.kv_heads * s.spans * s.part();
+  return Shape::lists(g.tokens) + threads * s.scratch() + s.split(g) + s.room(g);
 }
 
 }  // namespace amx
