@@ -37,7 +37,7 @@ from anychip.run.runner import Runner
 from anychip.run.weights import load_weights
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler
-from anychip.text.load import open_tokenizer
+from anychip.text.eos import eos_ids_in, read_eos_ids
 
 SLOW = (
     "checking every operator of every step against the oracle: slow; steps of a model of 135M "
@@ -165,8 +165,10 @@ def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
 
 
 def _eos_ids(config: ServeConfig, opened: Opened) -> frozenset[int]:
-    path = config.tokenizer_path or opened.checkpoint.path
-    return frozenset(opened.plan.config.eos_ids) | open_tokenizer(Path(path)).eos_ids
+    ids, metadata = frozenset(opened.plan.config.eos_ids), opened.checkpoint.metadata
+    if metadata and config.tokenizer_path is None:
+        return ids | eos_ids_in(metadata)
+    return ids | read_eos_ids(Path(config.tokenizer_path or opened.checkpoint.path))
 
 
 def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:

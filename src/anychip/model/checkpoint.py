@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import BLOCK_FORMATS, HostWeight
 from anychip.model.config import ModelConfig
-from anychip.model.errors import CheckpointError, UnsupportedModel
+from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.folder import PICKLES, Folder
 from anychip.model.formats import dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
@@ -21,7 +20,6 @@ from anychip.model.mapped import TensorEntry
 from anychip.model.names import NAMINGS, Naming, WeightSource, weight_sources
 
 ROPE_FACTORS = "rope_freqs.weight"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class TensorStore(Protocol):
@@ -29,11 +27,18 @@ class TensorStore(Protocol):
 
     tensors: dict[str, TensorEntry]
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the file says beside its tensors; empty for a folder, whose other files do."""
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; CheckpointError where it is missing or of no use."""
 
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
+
+    def give_back(self, name: str) -> None:
+        """Let the system have the memory behind its views, which stay valid."""
 
     def close(self) -> None:
         """Let go of the files."""
@@ -50,6 +55,11 @@ class Checkpoint:
         for source in self.sources:
             self._check(source)
         self.config: ModelConfig = replace(config, dtype=self._dtype())
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """A GGUF file's key/value pairs; a folder has none."""
+        return self._store.metadata
 
     @property
     def total_bytes(self) -> int:
@@ -83,6 +93,14 @@ class Checkpoint:
         if source.uses is not None:
             return weights
         return (plain_weight(np.concatenate([dequantize(weight) for weight in weights])),)
+
+    def give_back(self, source: WeightSource) -> None:
+        """Let the system have the pages of the files that `read` brought in; its views stay valid.
+
+        A file that is mapped counts as this process's memory as far as it was read.
+        """
+        for part in source.parts:
+            self._store.give_back(part)
 
     def close(self) -> None:
         """Let go of the files; views that were handed out stay valid."""
@@ -193,14 +211,6 @@ def _is_gguf(path: Path) -> bool:
             return file.read(4) == MAGIC
     except OSError as error:
         raise CheckpointError(f"cannot be read: {error.strerror or error}", path=path) from error
-
-
-def not_found(path: Path) -> CheckpointError:
-    """The error of a path that does not exist; a hub id is told apart."""
-    hint = "pass a model folder or a .gguf file"
-    if _HUB_ID.fullmatch(str(path)):
-        hint = f"if it is a hub id: nothing is downloaded, {hint}"
-    return CheckpointError(f"no such file or folder; {hint}", path=path)
 
 
 def _wrong_file(path: Path) -> CheckpointError:

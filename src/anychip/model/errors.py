@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class CheckpointError(ValueError):
@@ -29,3 +32,11 @@ def unsupported(
     """The error for `what` (singular) being `found` where only `supported` can be served."""
     names = ", ".join(supported)
     return UnsupportedModel(f"{what} '{found}' is not supported; supported: {names}", path=path)
+
+
+def not_found(path: Path) -> CheckpointError:
+    """The error of a path that does not exist; a hub id is told apart."""
+    hint = "pass a model folder or a .gguf file"
+    if _HUB_ID.fullmatch(str(path)):
+        hint = f"if it is a hub id: nothing is downloaded, {hint}"
+    return CheckpointError(f"no such file or folder; {hint}", path=path)

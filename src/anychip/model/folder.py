@@ -20,6 +20,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.metadata: dict[str, Any] = {}
         self.config = read_json(path / "config.json")
         self._files: dict[str, SafetensorsFile] = {}
         self.tensors: dict[str, TensorEntry] = {}
@@ -38,6 +39,10 @@ class Folder:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file(name).read(name)
+
+    def give_back(self, name: str) -> None:
+        """Let the system have the memory of a tensor that was read."""
+        self._file(name).give_back(name)
 
     def close(self) -> None:
         """Let go of the mapped files."""

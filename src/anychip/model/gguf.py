@@ -17,12 +17,11 @@ from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.mapped import (
     SUPPORTED_FORMATS,
+    MappedFile,
     TensorEntry,
     check_overlap,
     find_entry,
     format_nbytes,
-    host_weight,
-    map_file,
 )
 
 MAGIC = b"GGUF"
@@ -169,7 +168,7 @@ def read_gguf_metadata(path: Path) -> dict[str, Any]:
 
     Raises CheckpointError for a broken file, UnsupportedModel for version 1 and big-endian.
     """
-    header = _Header(path, map_file(path))
+    header = _Header(path, MappedFile(path).data)
     _tensor_count, metadata = _read_metadata(header)
     return metadata
 
@@ -179,8 +178,8 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data = map_file(path)
-        header = _Header(path, self._data)
+        self._file = MappedFile(path)
+        header = _Header(path, self._file.data)
         tensor_count, self.metadata = _read_metadata(header)
         _refuse_split(path, self.metadata)
         self.tensors: dict[str, TensorEntry] = {}
@@ -194,11 +193,15 @@ class GgufFile:
 
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
-        return host_weight(self._data, self.entry(name))
+        return self._file.weight(self.entry(name))
+
+    def give_back(self, name: str) -> None:
+        """Let the system have the memory of a tensor that was read."""
+        self._file.give_back(self.entry(name))
 
     def close(self) -> None:
         """Let go of the mapping; it is unmapped when the last view of it is gone."""
-        self._data = memoryview(b"")
+        self._file.close()
         self.tensors = {}
 
     def _add(self, header: _Header) -> None:
@@ -216,9 +219,9 @@ class GgufFile:
             problem = None
             if entry.offset % alignment:
                 problem = f"offset {entry.offset} is not a multiple of {alignment}"
-            elif offset + entry.nbytes > len(self._data):
+            elif offset + entry.nbytes > len(self._file.data):
                 problem = (
-                    f"ends at byte {offset + entry.nbytes}, the file at {len(self._data)}: "
+                    f"ends at byte {offset + entry.nbytes}, the file at {len(self._file.data)}: "
                     "it is cut off or damaged, fetch it again"
                 )
             if problem:

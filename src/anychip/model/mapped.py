@@ -41,15 +41,34 @@ def format_nbytes(format: str, shape: Shape) -> int:
     return count // elements * nbytes
 
 
-def map_file(path: Path) -> memoryview:
-    """Map a file read-only. The mapping lives as long as a view of it does."""
-    try:
-        with path.open("rb") as file:
-            if not file.seek(0, 2):
-                raise CheckpointError("the file is empty", path=path)
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise CheckpointError(f"cannot be read: {error.strerror or error}", path=path) from error
+class MappedFile:
+    """A file mapped read-only. `data`: its bytes; the mapping lives as long as a view of it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                if not file.seek(0, 2):
+                    raise CheckpointError("the file is empty", path=path)
+                self.data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            text = f"cannot be read: {error.strerror or error}"
+            raise CheckpointError(text, path=path) from error
+
+    def weight(self, entry: TensorEntry) -> HostWeight:
+        """A view of a tensor's bytes; nothing is copied."""
+        data = self.data[entry.offset : entry.offset + entry.nbytes]
+        return HostWeight(entry.format, entry.shape, data)
+
+    def give_back(self, entry: TensorEntry) -> None:
+        """Let the system have a tensor's memory; views stay valid and are read again on use."""
+        mapping = self.data.obj
+        first = entry.offset // mmap.PAGESIZE * mmap.PAGESIZE
+        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED, first, entry.offset + entry.nbytes - first)
+
+    def close(self) -> None:
+        """Let go of the mapping; it is unmapped when the last view of it is gone."""
+        self.data = memoryview(b"")
 
 
 def check_overlap(path: Path, entries: Iterable[tuple[str, TensorEntry]]) -> None:
@@ -75,8 +94,3 @@ def find_entry(tensors: dict[str, TensorEntry], name: str, path: Path) -> Tensor
             tensor=name,
         )
     return entry
-
-
-def host_weight(data: memoryview, entry: TensorEntry) -> HostWeight:
-    """A view of the tensor's bytes; nothing is copied."""
-    return HostWeight(entry.format, entry.shape, data[entry.offset : entry.offset + entry.nbytes])

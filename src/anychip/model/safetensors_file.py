@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 from anychip.contract.dtype import DType
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError
-from anychip.model.mapped import TensorEntry, check_overlap, find_entry, host_weight, map_file
+from anychip.model.mapped import MappedFile, TensorEntry, check_overlap, find_entry
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 16
@@ -33,8 +33,8 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data = map_file(path)
-        header, start = _read_header(path, self._data)
+        self._file = MappedFile(path)
+        header, start = _read_header(path, self._file.data)
         self.tensors: dict[str, TensorEntry] = {}
         for name, row in header.items():
             if name != "__metadata__":
@@ -47,20 +47,24 @@ class SafetensorsFile:
 
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
-        return host_weight(self._data, self.entry(name))
+        return self._file.weight(self.entry(name))
+
+    def give_back(self, name: str) -> None:
+        """Let the system have the memory of a tensor that was read."""
+        self._file.give_back(self.entry(name))
 
     def close(self) -> None:
         """Let go of the mapping; it is unmapped when the last view of it is gone."""
-        self._data = memoryview(b"")
+        self._file.close()
         self.tensors = {}
 
     def _entry(self, name: str, row: Any, start: int) -> TensorEntry:
         dtype, shape, offsets = self._fields(name, row)
         first, last = start + offsets[0], start + offsets[1]
-        if not start <= first <= last <= len(self._data):
+        if not start <= first <= last <= len(self._file.data):
             raise self._error(
                 name,
-                f"lies at bytes {first} to {last}, the file ends at {len(self._data)}: "
+                f"lies at bytes {first} to {last}, the file ends at {len(self._file.data)}: "
                 "it is cut off or damaged, fetch it again",
             )
         itemsize = _ITEMSIZE.get(dtype)

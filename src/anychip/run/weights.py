@@ -48,11 +48,13 @@ def load_weights(
     try:
         for weight in plan.weights:
             loaded.weights[weight.source.name] = _prepare(checkpoint, weight, chip)
+            checkpoint.give_back(weight.source)
             done += _file_bytes(checkpoint, weight.source)
             progress(done, total)
         for source in plan.vectors:
             (vector,) = checkpoint.read(source)
             loaded.constants[source.name] = _constant(chip.memory, vector.shape, vector.data)
+            checkpoint.give_back(source)
         table = cos_sin_table(plan.config.rope, plan.context_length)
         loaded.constants["cos_sin"] = _constant(
             chip.memory, table.shape, np.ascontiguousarray(table).data

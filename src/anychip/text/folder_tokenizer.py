@@ -13,6 +13,12 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Core
 
 from anychip.text.errors import TokenizerFileError
+from anychip.text.files import (
+    TOKENIZER_JSON,
+    listed_eos_ids,
+    named_tokens,
+    read_config,
+)
 from anychip.text.token_table import (
     SPACE_MARK,
     TokenTable,
@@ -22,8 +28,6 @@ from anychip.text.token_table import (
 )
 from anychip.text.tokenizer import Tokenizer
 
-_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
-
 
 def open_folder_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder. Only tokenizer.json has to be there.
@@ -32,9 +36,9 @@ def open_folder_tokenizer(folder: Path) -> Tokenizer:
     tokenizer_config.json are not read, as transformers 5 has it.
     Raises TokenizerFileError for a missing or broken file, or a decoder not known here.
     """
-    core = _open_core(folder / "tokenizer.json")
-    config = _read_json(folder / "tokenizer_config.json")
-    named = _named_tokens({**_read_json(folder / "special_tokens_map.json"), **config})
+    core = _open_core(folder / TOKENIZER_JSON)
+    config = read_config(folder)
+    named = named_tokens(config)
     table = _token_table(core, frozenset(named.values()))
     bos = core.token_to_id(named["bos_token"]) if "bos_token" in named else None
     return Tokenizer(
@@ -58,30 +62,6 @@ def _open_core(path: Path) -> Core:
     core.no_truncation()  # a saved training setting must not cut prompts
     core.no_padding()
     return core
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise TokenizerFileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise TokenizerFileError(f"{path} must hold a JSON object, not {type(value).__name__}")
-    return value
-
-
-def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """bos_token, eos_token ...: each a text, or an object whose `content` is the text."""
-    named = {}
-    for name in _NAMED_TOKENS:
-        value = config.get(name)
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str) and text:
-            named[name] = text
-    return named
 
 
 def _token_table(core: Core, named: frozenset[str]) -> TokenTable:
@@ -145,13 +125,8 @@ def _is_sentencepiece_step(step: dict[str, Any]) -> bool:
 
 def _eos_ids(folder: Path, core: Core, named: Mapping[str, str]) -> frozenset[int]:
     """Every end token that the folder names: generation_config, config, tokenizer_config."""
-    ids: set[int] = set()
-    for name in ("generation_config.json", "config.json"):
-        value = _read_json(folder / name).get("eos_token_id")
-        listed = value if isinstance(value, list) else [value]
-        ids.update(index for index in listed if isinstance(index, int))
     eos = core.token_to_id(named["eos_token"]) if "eos_token" in named else None
-    return frozenset(ids if eos is None else ids | {eos})
+    return listed_eos_ids(folder) | (frozenset() if eos is None else {eos})
 
 
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,10 @@ from anychip.text.errors import TokenizerFileError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # token_type's values
 
+# Control tokens that end a turn in the public chat formats (ChatML, Llama 3, Gemma, Phi 3).
+_END_OF_TURN = frozenset(
+    {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>"}
+)
 _PREFIX = "tokenizer.ggml."
 _MAX_TOKEN_CHARACTERS = 1024  # the longest in public vocabularies is a run of some 128 spaces
 
@@ -104,6 +108,15 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
             f"{_PREFIX}token_type has {len(types)} entries for {len(tokens)} tokens"
         )
     return Vocabulary(tokens, types, metadata)
+
+
+def eos_ids(vocabulary: Vocabulary) -> frozenset[int]:
+    """Every token that ends an answer: those that are named, and the turns' ends."""
+    named = (vocabulary.token_id(key) for key in ("eos_token_id", "eot_token_id", "eom_token_id"))
+    turns = (
+        index for index in vocabulary.of_type(CONTROL) if vocabulary.tokens[index] in _END_OF_TURN
+    )
+    return frozenset([*(index for index in named if index is not None), *turns])
 
 
 def _list(metadata: Mapping[str, Any], key: str, kind: type) -> list[Any]:

@@ -21,6 +21,7 @@ from anychip.text.gguf_metadata import (
     UNUSED,
     USER_DEFINED,
     Vocabulary,
+    eos_ids,
     read_vocabulary,
 )
 from anychip.text.pretokenizers import PreTokenizer, find_pre_tokenizer
@@ -32,11 +33,6 @@ from anychip.text.token_table import (
     sentencepiece_piece,
 )
 from anychip.text.tokenizer import Tokenizer, WrapIds
-
-# Control tokens that end a turn in the public chat formats (ChatML, Llama 3, Gemma, Phi 3).
-_END_OF_TURN = frozenset(
-    {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>"}
-)
 
 
 def open_gguf_tokenizer(path: Path) -> Tokenizer:
@@ -153,7 +149,7 @@ def _finish(
         core=core,
         table=TokenTable(pieces, frozenset(special), strip_space),
         vocab_size=len(vocabulary.tokens),
-        eos_ids=_eos_ids(vocabulary),
+        eos_ids=eos_ids(vocabulary),
         bos_id=vocabulary.token_id("bos_token_id"),
         chat_template=template if isinstance(template, str) else None,
         special_tokens=_special_tokens(vocabulary),
@@ -179,14 +175,6 @@ def _wrap(vocabulary: Vocabulary, add_bos: bool) -> WrapIds:
         before=(bos,) if before and bos is not None else (),
         after=(eos,) if after and eos is not None else (),
     )
-
-
-def _eos_ids(vocabulary: Vocabulary) -> frozenset[int]:
-    named = (vocabulary.token_id(key) for key in ("eos_token_id", "eot_token_id", "eom_token_id"))
-    turns = (
-        index for index in vocabulary.of_type(CONTROL) if vocabulary.tokens[index] in _END_OF_TURN
-    )
-    return frozenset([*(index for index in named if index is not None), *turns])
 
 
 def _special_tokens(vocabulary: Vocabulary) -> dict[str, str]:

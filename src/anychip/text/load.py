@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anychip.model.checkpoint import not_found
 from anychip.text.chat import ChatTemplate
 from anychip.text.errors import TokenizerFileError
+from anychip.text.files import TOKENIZER_JSON, tokenizer_file
 from anychip.text.folder_tokenizer import open_folder_tokenizer
 from anychip.text.gguf_tokenizer import open_gguf_tokenizer
 from anychip.text.tokenizer import Tokenizer
@@ -18,30 +18,10 @@ def open_tokenizer(path: Path) -> Tokenizer:
     A folder without tokenizer.json but with one .gguf file uses that file's.
     Raises TokenizerFileError where there is none, or a file is broken or of an unknown kind.
     """
-    if path.is_dir():
-        return _open_from_folder(path)
-    if not path.exists():
-        raise TokenizerFileError(str(not_found(path)))
-    if path.suffix == ".gguf":
-        return open_gguf_tokenizer(path)
-    if path.name == "tokenizer.json":
-        return open_folder_tokenizer(path.parent)
-    raise TokenizerFileError(
-        f"{path} is no tokenizer known here: give a folder with tokenizer.json, or a .gguf file"
-    )
-
-
-def _open_from_folder(folder: Path) -> Tokenizer:
-    if (folder / "tokenizer.json").is_file():
-        return open_folder_tokenizer(folder)
-    files = sorted(folder.glob("*.gguf"))
-    if len(files) == 1:
-        return open_gguf_tokenizer(files[0])
-    found = "several .gguf files (name one)" if files else "no .gguf file either"
-    raise TokenizerFileError(
-        f"no tokenizer.json in {folder}, and {found}; --tokenizer-path names another place. "
-        "A tokenizer.model alone is not read: save it as tokenizer.json first."
-    )
+    file = tokenizer_file(path)
+    if file.name == TOKENIZER_JSON:
+        return open_folder_tokenizer(file.parent)
+    return open_gguf_tokenizer(file)
 
 
 def open_chat_template(tokenizer: Tokenizer, file: str | None) -> ChatTemplate:
