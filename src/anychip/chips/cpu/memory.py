@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ def address_of(tensor: Tensor) -> int:
 
 
 SLAB = 32 << 20
+LOOK_S = 0.1
+"""Seconds for which a look at the host's memory counts."""
 
 
 class HostStore:
@@ -62,6 +65,7 @@ class HostStore:
     def __init__(self, limit: int) -> None:
         self._limit, self._resident = limit, resident()
         self.used = 0
+        self._look()
         self._live: dict[int, Block] = {}  # by address; a launch knows addresses alone
         self._slab: Bytes = np.empty(0, np.uint8)
 
@@ -69,7 +73,7 @@ class HostStore:
         """A new block, aligned. Raises ChipError."""
         if nbytes < 0:
             raise invalid(CHIP, ChipLayer.MEMORY, f"an allocation of {nbytes} bytes")
-        free = self.info().free
+        free = self._free()
         if nbytes > free:
             raise out_of_memory(CHIP, nbytes, free)
         try:
@@ -101,12 +105,24 @@ class HostStore:
 
     def info(self) -> MemoryInfo:
         """free: below the limit and in the host, minus pages handed out but not yet touched."""
-        host = host_facts()
+        self._look()
+        host, free = self._host, self._free()
         total = min(self._limit or host.total, host.total)
         source = "chip option memory" if total == self._limit else host.source
-        untouched = max(self.used - max(resident() - self._resident, 0), 0)
-        free = max(min(total - self.used, host.available - untouched), 0)
         return MemoryInfo(total, total - free, free, free, source)
+
+    def _look(self) -> None:
+        self._host, self._touched = host_facts(), max(resident() - self._resident, 0)
+        self._looked = time.monotonic()
+
+    def _free(self) -> int:
+        """Bytes that may be handed out: by a look at the host that is LOOK_S old at most, since
+        one opens a dozen files, and all that was handed out after it."""
+        if time.monotonic() - self._looked > LOOK_S:
+            self._look()
+        total = min(self._limit or self._host.total, self._host.total)
+        untouched = max(self.used - self._touched, 0)
+        return max(min(total - self.used, self._host.available - untouched), 0)
 
 
 def _aligned(nbytes: int) -> Bytes:
@@ -222,9 +238,11 @@ class CpuWeights(Weights):
             return Weight(spec, (dense,), dense)
         packed = Tensor((spec.nbytes,), DType.UINT8, buffer=buffer)
         assert self._kernels is not None
-        # What lies past the last row; all else is written by packing, whose threads touch it first.
-        last = self._kernels.panel_bytes(FORMAT_CODES[spec.format], spec.shape[1])
-        raw_bytes(packed)[spec.nbytes - last : spec.nbytes].fill(0)
+        # What lies past the last row; all else is written by packing, whose threads touch it first:
+        # a fill here would have this thread alone touch a huge page of each weight.
+        if spec.shape[0] % self._kernels.panel_columns:
+            last = self._kernels.panel_bytes(FORMAT_CODES[spec.format], spec.shape[1])
+            raw_bytes(packed)[spec.nbytes - last : spec.nbytes].fill(0)
         first = 0
         for part in parts:
             self._pack(packed, part, spec, first)
