@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from hmac import compare_digest
 from urllib.parse import urlsplit
 
@@ -11,20 +10,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anychip.server.errors import ApiError
+from anychip.server.listening import is_loopback
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """Probes and scrapers need no key; they show no prompt and change nothing."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine itself."""
-    bare = host.strip("[]").rstrip(".").lower()
-    if bare == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False
 
 
 class KeyCheck:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 from anychip.engine.messages import StartError
-from anychip.server.auth import is_loopback
 
 _REASONS = {
     errno.EADDRINUSE: "is in use; stop what listens there, or choose another --port",
     errno.EACCES: "may not be used by this user; choose a --port over 1023",
     errno.EADDRNOTAVAIL: "is no address of this machine; choose another --host",
 }
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine itself."""
+    bare = host.strip("[]").rstrip(".").lower()
+    if bare == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
 
 
 def bind(host: str, port: int) -> socket.socket:

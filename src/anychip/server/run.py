@@ -1,4 +1,8 @@
-"""`serve`: start the engine, answer HTTP, drain on SIGTERM."""
+"""`serve`: start the engine, answer HTTP, drain on SIGTERM.
+
+The engine takes longest to start, so its process is started before HTTP and the tokenizer are
+imported, which a thread does meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,10 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
-from typing import Any
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
-import uvicorn
 import uvloop
 
 from anychip.config import ServeConfig
@@ -18,28 +21,19 @@ from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailab
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
 from anychip.request import FinishReason, Request, SamplingParams
-from anychip.server.app import build_app
-from anychip.server.listening import bind, exposure, refused, url_of
-from anychip.server.service import Service, open_text
+from anychip.server.listening import bind, exposure
+from anychip.server.stop import Stop
+
+if TYPE_CHECKING:
+    from anychip.server.service import Service
+    from anychip.text.chat import ChatTemplate
+    from anychip.text.tokenizer import Tokenizer
+
+__all__ = ["Stop", "run_server", "serve"]
 
 log = logging.getLogger("anychip.server")
 
-_FLUSH_S = 5
-"""How long finished answers may take to reach their clients at the end."""
 _CLOSE_S = 10.0
-_POLL_S = 0.02
-
-
-class Stop:
-    """How the server is told to end: once to drain, twice to end at once. Call it to ask."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.urgent = asyncio.Event()
-
-    def __call__(self) -> None:
-        """Ask."""
-        (self.urgent if self.asked.is_set() else self.asked).set()
 
 
 def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
@@ -95,7 +89,9 @@ async def run_server(
     try:
         service = await _open(config, client, stop)
         if service is not None:
-            await _answer(service, listening, stop, on_ready)
+            from anychip.server.answering import answer_http
+
+            await answer_http(service, listening, stop, on_ready)
         return 1 if client.state is EngineState.FAILED else 0
     finally:
         await client.close(0 if stop.urgent.is_set() else _CLOSE_S)
@@ -106,7 +102,7 @@ async def run_server(
 async def _open(config: ServeConfig, client: EngineClient, stop: Stop) -> Service | None:
     """Engine and tokenizer, ready to use; None where the server was stopped meanwhile."""
     starting = asyncio.ensure_future(client.start())
-    reading = asyncio.ensure_future(asyncio.to_thread(open_text, config))
+    reading = asyncio.ensure_future(asyncio.to_thread(_import_and_read, config))
     stopping = asyncio.ensure_future(stop.asked.wait())
     tasks: list[asyncio.Future[Any]] = [starting, reading, stopping]
     try:
@@ -121,11 +117,21 @@ async def _open(config: ServeConfig, client: EngineClient, stop: Stop) -> Servic
     finally:
         for task in tasks:
             task.cancel()
+    from anychip.server.service import Service
+
     tokenizer, template = reading.result()
     service = Service(config, client, tokenizer, template)
     if not config.skip_server_warmup:
         await _try_out(client)
     return service
+
+
+def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
+    """Import what answers, then open tokenizer and template. StartError says what is wrong."""
+    import anychip.server.answering  # noqa: F401 (the imports of `run_server` find it loaded)
+    from anychip.server.service import open_text
+
+    return open_text(config)
 
 
 def _raise_failure(*tasks: asyncio.Future[Any]) -> None:
@@ -143,71 +149,3 @@ async def _try_out(client: EngineClient) -> None:
             if output.finish is FinishReason.ERROR:
                 hint = f"anychip conform --backend {client.info.backend} --level operators"
                 raise StartError(f"the trial request failed: {output.error}; next: {hint}")
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn, with the signals left to us: it would close the port before the drain."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-async def _answer(
-    service: Service,
-    listening: socket.socket,
-    stop: Stop,
-    on_ready: Callable[[Service], None] | None,
-) -> None:
-    config = uvicorn.Config(
-        build_app(service),
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_FLUSH_S,
-    )
-    server = _HttpServer(config)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    stopping = asyncio.create_task(stop.asked.wait())
-    try:
-        while not (server.started or serving.done()):
-            await asyncio.sleep(_POLL_S)
-        if server.started:
-            log.info("ready: %s serves at %s", service.model_name, url_of(listening))
-            if on_ready is not None:
-                on_ready(service)
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        await _drain(service, stop)
-    finally:
-        stopping.cancel()
-        server.should_exit = True
-        server.force_exit = stop.urgent.is_set()
-        await _ended(serving, url_of(listening))
-
-
-async def _ended(serving: asyncio.Task[None], url: str) -> None:
-    try:
-        await serving
-    except OSError as error:  # another process began to listen there after both had bound it
-        raise refused(url, error) from error
-
-
-async def _drain(service: Service, stop: Stop) -> None:
-    """Take nothing new; wait for what runs until the deadline, then cut it."""
-    service.draining = True
-    patience_s = service.config.shutdown_timeout
-    if service.live:
-        log.info("stopping: %d calls have %g s to finish", len(service.live), patience_s)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
-    while service.live and loop.time() < deadline and not stop.urgent.is_set():
-        await asyncio.sleep(_POLL_S)
-    cut = service.abort_all()
-    if cut:
-        log.warning("cut %d calls that were not finished", cut)
-    log.info("stopped")

@@ -1,0 +1,91 @@
+"""HTTP: uvicorn on the bound socket, from the first answer to the end of the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from anychip.server.app import build_app
+from anychip.server.listening import refused, url_of
+from anychip.server.service import Service
+from anychip.server.stop import Stop
+
+log = logging.getLogger("anychip.server")
+
+_FLUSH_S = 5
+"""How long finished answers may take to reach their clients at the end."""
+_POLL_S = 0.02
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn, with the signals left to us: it would close the port before the drain."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+async def answer_http(
+    service: Service,
+    listening: socket.socket,
+    stop: Stop,
+    on_ready: Callable[[Service], None] | None,
+) -> None:
+    """Answer until asked to stop, then drain. on_ready: called once it is reachable."""
+    config = uvicorn.Config(
+        build_app(service),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_FLUSH_S,
+    )
+    server = _HttpServer(config)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.asked.wait())
+    try:
+        while not (server.started or serving.done()):
+            await asyncio.sleep(_POLL_S)
+        if server.started:
+            log.info("ready: %s serves at %s", service.model_name, url_of(listening))
+            if on_ready is not None:
+                on_ready(service)
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await _drain(service, stop)
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        server.force_exit = stop.urgent.is_set()
+        await _ended(serving, url_of(listening))
+
+
+async def _ended(serving: asyncio.Task[None], url: str) -> None:
+    try:
+        await serving
+    except OSError as error:  # another process began to listen there after both had bound it
+        raise refused(url, error) from error
+
+
+async def _drain(service: Service, stop: Stop) -> None:
+    """Take nothing new; wait for what runs until the deadline, then cut it."""
+    service.draining = True
+    patience_s = service.config.shutdown_timeout
+    if service.live:
+        log.info("stopping: %d calls have %g s to finish", len(service.live), patience_s)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    while service.live and loop.time() < deadline and not stop.urgent.is_set():
+        await asyncio.sleep(_POLL_S)
+    cut = service.abort_all()
+    if cut:
+        log.warning("cut %d calls that were not finished", cut)
+    log.info("stopped")
