@@ -10,8 +10,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from anychip.contract.dtype import DType
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
@@ -36,18 +34,19 @@ MAX_EXTENT = 1 << 40
 DEFAULT_ALIGNMENT = 32
 
 _SCALARS = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
     7: "?",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
+    10: "Q",
+    11: "q",
+    12: "d",
 }
+"""Type in the file -> letter of the struct module."""
 _STRING, _ARRAY = 8, 9
 _FORMATS = {
     0: DType.FLOAT32.value,
@@ -147,20 +146,32 @@ class _Header:
         smallest = 8 if kind == _STRING else 1
         count = self.count(f"the length of array '{key}'", MAX_ARRAY, smallest)
         if kind == _STRING:
-            return [self.text(f"an element of '{key}'") for _ in range(count)]
+            return self._texts(f"an element of '{key}'", count)
         if kind == _ARRAY:
             raise self.error(f"'{key}' is an array of arrays, which is not accepted")
         return self._numbers(key, kind, count)
 
+    def _texts(self, what: str, count: int) -> list[str]:
+        """A vocabulary has a hundred thousand of them: read without a name for each step."""
+        data, at, size_of, found = self._data, self.position, struct.Struct("<Q").unpack_from, []
+        for _ in range(count):
+            end = at + 8 + size_of(data, at)[0] if at + 8 <= len(data) else len(data) + 1
+            if end > len(data):
+                break
+            try:
+                found.append(str(data[at + 8 : end], "utf-8"))
+            except UnicodeDecodeError:
+                break
+            at = end
+        self.position = at
+        # What is wrong with the next one, where there is one, is told by the way that names it.
+        return found + [self.text(what) for _ in range(count - len(found))]
+
     def _numbers(self, key: str, kind: int, count: int) -> list[Any]:
         if kind not in _SCALARS:
             raise self.error(f"'{key}' has the unknown value type {kind}")
-        dtype = np.dtype(_SCALARS[kind])
-        raw = self.take(count * dtype.itemsize, f"the value of '{key}'")
-        if dtype.kind == "b":
-            return [byte != 0 for byte in raw]
-        numbers: list[Any] = np.frombuffer(raw, dtype).tolist()
-        return numbers
+        row = struct.Struct(f"<{count}{_SCALARS[kind]}")
+        return list(row.unpack(self.take(row.size, f"the value of '{key}'")))
 
 
 def read_gguf_metadata(path: Path) -> dict[str, Any]:
