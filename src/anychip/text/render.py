@@ -3,7 +3,7 @@
 A template comes with a model file and is not ours, and no interpreter can bound foreign code from
 inside. Here the kernel does it: an alarm ends the process when a template takes too long, a memory
 limit when it grows too big, and nothing else of the server is disturbed. The parent is
-render_process.py. Frames both ways: 4 bytes length, big-endian, then msgpack.
+render_process.py; what the two say to each other is in render_frames.py.
 """
 
 from __future__ import annotations
@@ -24,23 +24,10 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from anychip.text.render_frames import RenderJob, RenderReply, read_frame, write_frame
+
 MEMORY_LIMIT = 1 << 30  # bytes of address space, the interpreter itself included
 TEXT_LIMIT = 16 << 20  # characters of a rendered prompt
-
-
-class RenderJob(msgspec.Struct, frozen=True):
-    """One template to render (`variables`: None to compile it only), within `limit_s` seconds."""
-
-    template: str
-    variables: dict[str, Any] | None
-    limit_s: float
-
-
-class RenderReply(msgspec.Struct, frozen=True):
-    """The rendered text, or why there is none."""
-
-    text: str = ""
-    error: str | None = None
 
 
 class GenerationTag(Extension):
@@ -52,23 +39,6 @@ class GenerationTag(Extension):
         """The tag's body, as if the tag were not there."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def read_frame(source: IO[bytes]) -> bytes | None:
-    """The next frame's body; None at the end of the stream, also in the middle of a frame."""
-    header = source.read(4)
-    if len(header) < 4:
-        return None
-    size = int.from_bytes(header, "big")
-    body = source.read(size)
-    return body if len(body) == size else None
-
-
-def write_frame(sink: IO[bytes], body: bytes) -> None:
-    """Write one frame and flush."""
-    sink.write(len(body).to_bytes(4, "big"))
-    sink.write(body)
-    sink.flush()
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import msgspec
 
 from anychip.text.errors import TemplateError
-from anychip.text.render import RenderJob, RenderReply, read_frame, write_frame
+from anychip.text.render_frames import RenderJob, RenderReply, read_frame, write_frame
 
 
 class RenderProcess:
