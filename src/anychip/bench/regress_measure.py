@@ -10,7 +10,7 @@ import numpy as np
 
 from anychip.bench.regress_cases import Case
 from anychip.contract.errors import ChipError
-from anychip.engine.build import step_checker
+from anychip.engine.checking import step_checker
 from anychip.engine.loaded import Answer, LoadedModel, Session, answers
 from anychip.hostops.views import Array
 from anychip.model.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 
 from anychip.engine.bisect import Bisection
-from anychip.engine.build import step_checker
+from anychip.engine.checking import step_checker
 from anychip.engine.loaded import Answer, LoadedModel, Logits, answer
 from anychip.run.check import StepChecker
 

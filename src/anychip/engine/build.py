@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +21,6 @@ from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
 from anychip.ops.record import Recorder
 from anychip.plan import CacheLimits
-from anychip.run.check import StepChecker
-from anychip.run.dense import dense_reader, parts_reader
-from anychip.run.divergences import DivergenceLog
 from anychip.run.memory_plan import (
     MemoryPlan,
     MemoryWishes,
@@ -39,10 +37,9 @@ from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler
 from anychip.text.eos import eos_ids_in, read_eos_ids
 
-SLOW = (
-    "checking every operator of every step against the oracle: slow; steps of a model of 135M "
-    "parameters took 16 to 90 times as long"
-)
+if TYPE_CHECKING:
+    from anychip.run.check import StepChecker
+
 Report = Callable[[str], None]
 log = logging.getLogger("anychip.engine")
 
@@ -95,6 +92,8 @@ def _start(config: ServeConfig, opened: Opened, report: Report) -> tuple[Engine,
     weights = load_weights(opened.checkpoint, opened.plan, opened.chip, _progress(opened, report))
     runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=opened.decider)
     if config.check_ops:
+        from anychip.engine.checking import SLOW, step_checker  # much, and for this alone
+
         report(SLOW)
         runner.checker = step_checker(
             opened, config.check_ops_path, config.device_index, config.chip_option
@@ -102,19 +101,6 @@ def _start(config: ServeConfig, opened: Opened, report: Report) -> tuple[Engine,
     engine = Engine(_scheduler(config, limits, eos_ids), runner, opened.close)
     info = _info(config, opened, limits, memory, recorder)
     return engine, msgspec.structs.replace(info, eos_ids=tuple(sorted(eos_ids)))
-
-
-def step_checker(
-    opened: Opened, folder: Path, device: int = 0, options: Mapping[str, str] | None = None
-) -> StepChecker:
-    """What checks the steps of an opened model. folder: for the calls that diverge. device,
-    options: how the chip was opened, for the command that replays them."""
-    converted = {w.source.name: w.converted for w in opened.plan.weights if w.converted}
-    dense = dense_reader(opened.checkpoint, converted)
-    parts = parts_reader(opened.checkpoint, converted)
-    found = StepChecker(opened.plan, opened.chip, opened.decider, dense, parts)
-    found.keep = DivergenceLog(folder, opened.chip, device, options)
-    return found
 
 
 def checker_of(engine: Engine) -> StepChecker | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anychip.engine.connection import PeerGone, encode_frame, read_frame
+from anychip.engine.connection import FRAME_HEADER, PeerGone, encode_frame, frame_length
 from anychip.engine.messages import (
     Abort,
     Boot,
@@ -75,7 +75,7 @@ class EngineChild:
 
     async def receive(self) -> EngineMessage:
         """The next message. PeerGone when the process has ended or closed its socket."""
-        frame = await read_frame(self._reader)
+        frame = await _read_frame(self._reader)
         try:
             return self._decoder.decode(frame)
         except msgspec.MsgspecError as error:
@@ -106,6 +106,15 @@ class EngineChild:
             self.kill()
             self._writer.close()
         return int(self._process.returncode)
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The next frame's body. PeerGone at the end of the stream, also in mid-frame."""
+    try:
+        header = await reader.readexactly(FRAME_HEADER.size)
+        return await reader.readexactly(frame_length(header))
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise PeerGone("the connection is closed") from error
 
 
 def describe_exit(code: int) -> str:

@@ -6,7 +6,6 @@ it and nothing is left behind, however the processes end.
 
 from __future__ import annotations
 
-import asyncio
 import select
 import socket
 import struct
@@ -15,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-_LENGTH = struct.Struct(">I")
+FRAME_HEADER = struct.Struct(">I")
+"""The length of a frame's body."""
 _READ_BYTES = 1 << 18
 MAX_FRAME_BYTES = 1 << 30
 """A longer frame can only be a broken stream; a prompt of a million tokens has five million."""
@@ -28,23 +28,15 @@ class PeerGone(ConnectionError):
 def encode_frame(message: object) -> bytes:
     """One message as bytes on the wire."""
     body = msgspec.msgpack.encode(message)
-    return _LENGTH.pack(len(body)) + body
+    return FRAME_HEADER.pack(len(body)) + body
 
 
-def _frame_length(header: bytes | bytearray) -> int:
-    length: int = _LENGTH.unpack_from(header)[0]
+def frame_length(header: bytes | bytearray) -> int:
+    """Bytes of the body behind a header. PeerGone where that cannot be."""
+    length: int = FRAME_HEADER.unpack_from(header)[0]
     if length > MAX_FRAME_BYTES:
         raise PeerGone(f"a frame of {length:,} bytes; the longest is {MAX_FRAME_BYTES:,}")
     return length
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """The next frame's body. PeerGone at the end of the stream, also in mid-frame."""
-    try:
-        header = await reader.readexactly(_LENGTH.size)
-        return await reader.readexactly(_frame_length(header))
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise PeerGone("the connection is closed") from error
 
 
 class Connection:
@@ -113,11 +105,11 @@ class Connection:
         return frames
 
     def _next_frame(self) -> bytes:
-        if len(self._buffer) < _LENGTH.size:
+        if len(self._buffer) < FRAME_HEADER.size:
             return b""
-        end = _LENGTH.size + _frame_length(self._buffer)
+        end = FRAME_HEADER.size + frame_length(self._buffer)
         if len(self._buffer) < end:
             return b""
-        frame = bytes(self._buffer[_LENGTH.size : end])
+        frame = bytes(self._buffer[FRAME_HEADER.size : end])
         del self._buffer[:end]
         return frame

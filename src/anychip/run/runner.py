@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +15,15 @@ from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging
 from anychip.run.cache import allocate_cache, free_cache
-from anychip.run.check import StepChecker
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.weights import DeviceWeights
+
+if TYPE_CHECKING:
+    from anychip.run.check import StepChecker
 
 log = logging.getLogger("anychip.engine")
 
