@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 from anychip.cli.output import flush, say, tell
 from anychip.config import ConfigError
@@ -72,6 +72,8 @@ def _obey(words: list[str]) -> int:
         say(usage())
         return 0 if words else 2
     if words[0] == "--version":
+        from importlib import metadata  # imports much, for this alone
+
         say(f"anychip {metadata.version('anychip')}")
         return 0
     return _run(words[0], words[1:])

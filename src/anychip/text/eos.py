@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anychip.model.gguf import read_gguf_metadata
+from anychip.model.mapped import MappedFile
 from anychip.text.errors import TokenizerFileError
 from anychip.text.files import (
     TOKENIZER_JSON,
@@ -23,7 +24,9 @@ from anychip.text.files import (
 from anychip.text.gguf_metadata import eos_ids, read_vocabulary
 
 # Inside of a JSON text a quotation mark has a backslash before it, so this can only be the key.
-_ADDED = re.compile(r'"added_tokens"\s*:\s*')
+_ADDED = re.compile(rb'"added_tokens"\s*:\s*')
+_HEAD = 1 << 20
+"""Bytes that the added tokens take at most, for this way to find them."""
 
 
 def read_eos_ids(path: Path) -> frozenset[int]:
@@ -46,35 +49,45 @@ def eos_ids_in(metadata: Mapping[str, Any]) -> frozenset[int]:
 
 def _ids_of(token: str, file: Path) -> frozenset[int]:
     """The id of a token; empty where the vocabulary lacks it."""
+    data = MappedFile(file).data
     try:
-        text = file.read_text(encoding="utf-8")
-        found = _added_id(token, text)
-        found = _plain_id(token, text) if found is None else found
-    except (OSError, ValueError, RecursionError) as error:
+        found = _added_id(token, data)
+        found = _id_in_all(token, json.loads(bytes(data))) if found is None else found
+    except (ValueError, TypeError, RecursionError) as error:
         raise TokenizerFileError(f"{file} cannot be read as a tokenizer: {error}") from error
     return frozenset() if found is None else frozenset({found})
 
 
-def _added_id(token: str, text: str) -> int | None:
-    """Its id among the added tokens, where the tokens that end a text are: they lie at the file's
-    beginning, and the rest, which is megabytes, need not be parsed."""
-    start = _ADDED.search(text)
-    entries = json.JSONDecoder().raw_decode(text, start.end())[0] if start else None
+def _added_id(token: str, data: memoryview) -> int | None:
+    """Its id among the added tokens, where those that end a text are. They lie at the beginning of
+    the file, whose rest, megabytes, is then not read. None where they are cut off or not there."""
+    start = _ADDED.search(data)
+    head = str(data[start.end() : start.end() + _HEAD], "utf-8", "ignore") if start else "[]"
+    try:
+        return _listed(token, json.JSONDecoder().raw_decode(head)[0])
+    except ValueError:
+        return None
+
+
+def _id_in_all(token: str, whole: Any) -> int | None:
+    """Its id in the parsed file: added, or in the vocabulary, which is an object of ids, or in a
+    unigram model a list of pairs."""
+    whole = whole if isinstance(whole, dict) else {}
+    added = _listed(token, whole.get("added_tokens"))
+    model = whole.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if added is None and isinstance(vocabulary, dict):
+        return _index(vocabulary.get(token))
+    if added is None and isinstance(vocabulary, list):
+        return next((n for n, pair in enumerate(vocabulary) if pair[:1] == [token]), None)
+    return added
+
+
+def _listed(token: str, entries: Any) -> int | None:
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("content") == token:
             return _index(entry.get("id"))
     return None
-
-
-def _plain_id(token: str, text: str) -> int | None:
-    """Its id in the vocabulary: an object of ids, or in a unigram model a list of pairs."""
-    whole = json.loads(text)
-    model = whole.get("model") if isinstance(whole, dict) else None
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, dict):
-        return _index(vocabulary.get(token))
-    pairs = enumerate(vocabulary) if isinstance(vocabulary, list) else ()
-    return next((n for n, pair in pairs if isinstance(pair, list) and pair[:1] == [token]), None)
 
 
 def _index(value: object) -> int | None:
