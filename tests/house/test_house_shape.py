@@ -202,3 +202,21 @@ def test_parsing_loads_neither_numpy_nor_the_server(module):
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert ended.stdout.strip() == "[]", ended.stdout + ended.stderr
+
+
+NOT_NEEDED = {
+    # The engine's process is started first, so what the server needs besides waits for it.
+    "anychip.server.run": ("numpy", "starlette", "tokenizers", "uvicorn", "jinja2"),
+    "anychip.server.answering": ("numpy", "jinja2", "anychip.run", "anychip.contract.registration"),
+    "anychip.engine.process": ("asyncio", "numpy"),
+    "anychip.engine.build": ("asyncio", "tokenizers", "jinja2", "starlette", "anychip.run.check"),
+}
+
+
+@pytest.mark.parametrize("module", NOT_NEEDED)
+def test_a_process_imports_what_it_needs(module):
+    code = f"import sys, {module}; print([m for m in {NOT_NEEDED[module]} if m in sys.modules])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.stdout.strip() == "[]", ended.stdout + ended.stderr

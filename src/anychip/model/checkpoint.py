@@ -37,8 +37,8 @@ class TensorStore(Protocol):
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
 
-    def give_back(self, name: str) -> None:
-        """Let the system have the memory behind its views, which stay valid."""
+    def give_back(self) -> None:
+        """Let the system have the memory of all that was read; views stay valid."""
 
     def close(self) -> None:
         """Let go of the files."""
@@ -94,13 +94,12 @@ class Checkpoint:
             return weights
         return (plain_weight(np.concatenate([dequantize(weight) for weight in weights])),)
 
-    def give_back(self, source: WeightSource) -> None:
+    def give_back(self) -> None:
         """Let the system have the pages of the files that `read` brought in; its views stay valid.
 
         A file that is mapped counts as this process's memory as far as it was read.
         """
-        for part in source.parts:
-            self._store.give_back(part)
+        self._store.give_back()
 
     def close(self) -> None:
         """Let go of the files; views that were handed out stay valid."""

@@ -40,9 +40,10 @@ class Folder:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file(name).read(name)
 
-    def give_back(self, name: str) -> None:
-        """Let the system have the memory of a tensor that was read."""
-        self._file(name).give_back(name)
+    def give_back(self) -> None:
+        """Let the system have the memory of all that was read; views stay valid."""
+        for file in self._files.values():
+            file.give_back()
 
     def close(self) -> None:
         """Let go of the mapped files."""

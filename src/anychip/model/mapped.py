@@ -59,12 +59,14 @@ class MappedFile:
         data = self.data[entry.offset : entry.offset + entry.nbytes]
         return HostWeight(entry.format, entry.shape, data)
 
-    def give_back(self, entry: TensorEntry) -> None:
-        """Let the system have a tensor's memory; views stay valid and are read again on use."""
+    def give_back(self) -> None:
+        """Let the system have what was read of it; views stay valid and are read again on use.
+
+        All of it, since a page that is read brings its neighbours along.
+        """
         mapping = self.data.obj
-        first = entry.offset // mmap.PAGESIZE * mmap.PAGESIZE
         if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            mapping.madvise(mmap.MADV_DONTNEED, first, entry.offset + entry.nbytes - first)
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Let go of the mapping; it is unmapped when the last view of it is gone."""

@@ -49,9 +49,9 @@ class SafetensorsFile:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
 
-    def give_back(self, name: str) -> None:
-        """Let the system have the memory of a tensor that was read."""
-        self._file.give_back(self.entry(name))
+    def give_back(self) -> None:
+        """Let the system have the memory of all that was read; views stay valid."""
+        self._file.give_back()
 
     def close(self) -> None:
         """Let go of the mapping; it is unmapped when the last view of it is gone."""

@@ -48,13 +48,13 @@ def load_weights(
     try:
         for weight in plan.weights:
             loaded.weights[weight.source.name] = _prepare(checkpoint, weight, chip)
-            checkpoint.give_back(weight.source)
+            checkpoint.give_back()
             done += _file_bytes(checkpoint, weight.source)
             progress(done, total)
         for source in plan.vectors:
             (vector,) = checkpoint.read(source)
             loaded.constants[source.name] = _constant(chip.memory, vector.shape, vector.data)
-            checkpoint.give_back(source)
+        checkpoint.give_back()
         table = cos_sin_table(plan.config.rope, plan.context_length)
         loaded.constants["cos_sin"] = _constant(
             chip.memory, table.shape, np.ascontiguousarray(table).data

@@ -61,6 +61,26 @@ def test_info_counts_what_others_use_and_what_is_not_touched_yet(monkeypatch):
     assert memory.info().free == 5_500
 
 
+def test_many_small_blocks_need_one_look_at_the_host(monkeypatch):
+    looks, now = [], [100.0]
+    monkeypatch.setattr(cpu_memory.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        cpu_memory, "host_facts", lambda: looks.append(1) or HostFacts(10_000, 6_000, "test")
+    )
+    monkeypatch.setattr(cpu_memory, "resident", lambda: 1000)
+    store = HostStore(0)
+    for _ in range(60):
+        store.take(100)
+    with pytest.raises(ChipError, match="asked for 1 bytes, 0 free"):
+        store.take(1)  # what was handed out counts at once
+    assert len(looks) == 1
+    now[0] += 2 * cpu_memory.LOOK_S
+    with pytest.raises(ChipError, match="0 free"):
+        store.take(1)
+    assert len(looks) == 2
+    assert store.info().free == 0 and len(looks) == 3, "who asks is told what is so now"
+
+
 def test_double_and_foreign_frees_are_refused():
     memory = CpuMemory(HostStore(0))
     buffer = memory.allocate(8)
