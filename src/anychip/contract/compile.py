@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from anychip.contract.build import Finding, Verdict
@@ -75,14 +76,20 @@ def find_compiler(chip: str, wanted: str | None = None) -> Compiler:
         text = f"no C++ compiler: looked for {', '.join(names)} on the path; install one (g++)"
         raise NoCompiler(ErrorFact(ChipLayer.BUILD, ErrorKind.UNSUPPORTED, False, text), chip=chip)
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        facts = Path(path).stat()
+        return Compiler(path, _version_of(path, facts.st_mtime_ns, facts.st_size))
+    except (OSError, subprocess.SubprocessError) as error:
         fact = ErrorFact(ChipLayer.BUILD, ErrorKind.UNSUPPORTED, False, f"{path}: {error}")
         raise NoCompiler(fact, chip=chip) from error
+
+
+@lru_cache(maxsize=8)
+def _version_of(path: str, modified: int, size: int) -> str:
+    """The first line of its `--version`: asked once, since a start wants to know it three times."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
     if said.returncode != 0 or not said.stdout:
-        text = f"{path} --version ended with status {said.returncode}"
-        raise NoCompiler(ErrorFact(ChipLayer.BUILD, ErrorKind.UNSUPPORTED, False, text), chip=chip)
-    return Compiler(path, said.stdout.splitlines()[0])
+        raise subprocess.SubprocessError(f"--version ended with status {said.returncode}")
+    return said.stdout.splitlines()[0]
 
 
 def first_error(error: ChipError) -> str:

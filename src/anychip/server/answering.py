@@ -23,7 +23,19 @@ _POLL_S = 0.02
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, with the signals left to us: it would close the port before the drain."""
+    """uvicorn, with the signals left to us: it would close the port before the drain.
+
+    up: set once it accepts connections.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell when it is done."""
+        await super().startup(sockets)
+        self.up.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,8 +65,9 @@ async def answer_http(
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.asked.wait())
     try:
-        while not (server.started or serving.done()):
-            await asyncio.sleep(_POLL_S)
+        starting = asyncio.create_task(server.up.wait())
+        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
         if server.started:
             log.info("ready: %s serves at %s", service.model_name, url_of(listening))
             if on_ready is not None:
