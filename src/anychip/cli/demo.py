@@ -36,14 +36,14 @@ def with_demo_model(config: ServeConfig) -> ServeConfig:
 
 def fetch(cache: Path) -> Path:
     """The demo model's file, fetched with a progress bar on standard error where it is missing."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
     from anychip.model.demo import cached_model, demo_model_path
 
     found = cached_model(cache)
     if found is not None:
         return found
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("demo model"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     print(f"fetching the demo model into {cache} (once)", file=sys.stderr)
     with Progress(*columns, console=Console(stderr=True)) as bar:

@@ -17,9 +17,10 @@ from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.metrics import Metrics
 from anychip.server.texts import Texts
 from anychip.server.validation import Room
-from anychip.text.chat import ChatTemplate
+from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
 from anychip.text.errors import TemplateError
 from anychip.text.load import open_tokenizer
+from anychip.text.render_process import RenderProcess
 from anychip.text.tokenizer import Tokenizer
 
 
@@ -131,15 +132,22 @@ def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
     path = config.tokenizer_path or config.model_path
     if path is None:
         raise StartError("--model-path: no model to serve; name a folder or a .gguf file")
+    renderer = RenderProcess(DEFAULT_LIMIT_S)
+    renderer.start()  # while the tokenizer is opened
     try:
         tokenizer = open_tokenizer(Path(path).expanduser())
         text = _template_text(config, tokenizer)
-        template = ChatTemplate(text, tokenizer.special_tokens)
+        if text is None:
+            renderer.close()
+        template = ChatTemplate(text, tokenizer.special_tokens, process=renderer)
         template.check()
-    except CheckpointError as error:
-        raise StartError(str(error)) from error
-    except TemplateError as error:
-        raise StartError(f"--chat-template: {error}") from error
+    except BaseException as error:
+        renderer.close()
+        if isinstance(error, CheckpointError):
+            raise StartError(str(error)) from error
+        if isinstance(error, TemplateError):
+            raise StartError(f"--chat-template: {error}") from error
+        raise
     return tokenizer, template
 
 

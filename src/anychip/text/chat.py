@@ -22,7 +22,8 @@ class ChatTemplate:
     template: jinja2 text, or None where the model has none. special_tokens: bos_token, eos_token
     and the like, as the template names them. The limits are kept by a process of its own (see
     render.py), so a template that loops for ever costs its own request and nothing else.
-    Thread-safe; `close()` ends the process.
+    Thread-safe; `close()` ends the process. process: one that was started already, whose own
+    limit holds.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         *,
         limit_s: float = DEFAULT_LIMIT_S,
+        process: RenderProcess | None = None,
     ) -> None:
         self.text = template
         self._special_tokens = dict(special_tokens or {})
-        self._process = RenderProcess(limit_s)
+        self._process = process or RenderProcess(limit_s)
 
     def check(self) -> None:
         """Compile the template; TemplateError where it is broken. Also starts the process, so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from anychip.text.errors import TokenizerFileError
@@ -57,6 +58,7 @@ class Vocabulary:
             raise TokenizerFileError(f"{_PREFIX}{key} must be a text, not {value!r}")
         return value
 
+    @cached_property
     def ids(self) -> dict[str, int]:
         """Token -> id."""
         return {token: index for index, token in enumerate(self.tokens)}
@@ -66,14 +68,14 @@ class Vocabulary:
         if _PREFIX + "merges" not in self.metadata:
             return None
         pairs = []
-        known = self.ids()
+        known = self.ids
         for rule in _list(self.metadata, "merges", str):
             left, _, right = rule.partition(" ")
             if not left or not right:
                 raise TokenizerFileError(f"{_PREFIX}merges holds {rule!r}, which is no pair")
-            for part in (left, right, left + right):
-                if part not in known:
-                    raise TokenizerFileError(f"merge rule {rule!r} needs {part!r}, no token")
+            if left not in known or right not in known or left + right not in known:
+                part = next(p for p in (left, right, left + right) if p not in known)
+                raise TokenizerFileError(f"merge rule {rule!r} needs {part!r}, no token")
             pairs.append((left, right))
         return pairs
 

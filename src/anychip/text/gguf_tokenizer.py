@@ -83,7 +83,7 @@ def _byte_level_model(vocabulary: Vocabulary, splitting: PreTokenizer) -> models
     merges = vocabulary.merges()
     if merges is None:
         raise TokenizerFileError("tokenizer.ggml.merges is missing; byte-level BPE needs it")
-    return models.BPE(vocab=vocabulary.ids(), merges=merges, ignore_merges=splitting.whole_words)
+    return models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=splitting.whole_words)
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
@@ -92,7 +92,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
         unknown = next(iter(vocabulary.of_type(UNKNOWN)), 0)
     core = Core(
         models.BPE(
-            vocab=vocabulary.ids(),
+            vocab=vocabulary.ids,
             merges=vocabulary.merges() or _merges_from_scores(vocabulary),
             unk_token=vocabulary.tokens[unknown],
             fuse_unk=True,

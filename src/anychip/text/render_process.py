@@ -26,6 +26,11 @@ class RenderProcess:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
+    def start(self) -> None:
+        """Start the process, so that the first render need not wait for it; does not wait."""
+        with self._lock:
+            self._running()
+
     def render(self, template: str, variables: dict[str, Any] | None) -> str:
         """The rendered text; with `variables` None the template is only compiled ("").
 

@@ -46,7 +46,7 @@ def byte_alphabet() -> dict[str, int]:
 def byte_level_piece(token: str, alphabet: dict[str, int]) -> bytes:
     """The bytes of a byte-level BPE token; one not spelled in the alphabet stands for itself."""
     try:
-        return bytes([alphabet[character] for character in token])
+        return bytes(map(alphabet.__getitem__, token))
     except KeyError:
         return token.encode("utf-8")
 
