@@ -127,11 +127,16 @@ async def _open(config: ServeConfig, client: EngineClient, stop: Stop) -> Servic
 
 
 def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
-    """Import what answers, then open tokenizer and template. StartError says what is wrong."""
-    import anychip.server.answering  # noqa: F401 (the imports of `run_server` find it loaded)
+    """Open tokenizer and template, then import HTTP. StartError says what is wrong.
+
+    In this order the memory that opening a tokenizer takes for a moment is used by what follows.
+    """
     from anychip.server.service import open_text
 
-    return open_text(config)
+    text = open_text(config)
+    import anychip.server.answering  # noqa: F401 (the imports of `run_server` find it loaded)
+
+    return text
 
 
 def _raise_failure(*tasks: asyncio.Future[Any]) -> None:
