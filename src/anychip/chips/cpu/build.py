@@ -35,7 +35,8 @@ SOURCES = (
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _AVX2 = ("avx2", "fma", "f16c")
-_BF16 = (*_AVX2, *_AVX512, "avx512_bf16", "avx512_vnni")
+VNNI = "avx512_vnni"
+_BF16 = (*_AVX2, *_AVX512, "avx512_bf16", VNNI)
 FEATURES: dict[str, tuple[str, ...]] = {
     "amx": (*_BF16, "amx_tile", "amx_bf16"),
     "avx512bf16": _BF16,

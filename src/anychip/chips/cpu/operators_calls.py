@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anychip.chips.cpu.build import POINTERS, KernelLibrary
+from anychip.chips.cpu.build import FEATURES, POINTERS, KernelLibrary
 from anychip.chips.cpu.capture import KernelLaunch
 from anychip.chips.cpu.memory import FORMAT_CODES, address_of
 from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
@@ -29,7 +29,9 @@ class Kernel:
     """How an operator's call becomes a C call.
 
     function: its name in abi.h without the prefix. fields: sizes and codes from a call, and
-    pointers that are not named as the call's arguments are. workspace: bytes.
+    pointers that are not named as the call's arguments are. workspace: bytes. variant: sets
+    kernels of one operator apart. needs, lacks: a processor's feature that decides whether it is
+    offered.
     """
 
     op: str
@@ -39,17 +41,27 @@ class Kernel:
     when: Covers = lambda call: None
     workspace: Callable[[KernelLibrary, CallSpec], int] = lambda library, call: 0
     aliases: tuple[tuple[str, str], ...] = ()
+    variant: str = ""
+    needs: str = ""
+    lacks: str = ""
+    tolerance: float = 1.0
+
+    def suits(self, isa: str) -> bool:
+        """Whether a library of this instruction set offers it."""
+        have = FEATURES[isa]
+        return (not self.needs or self.needs in have) and self.lacks not in have
 
     def implementation(self, library: KernelLibrary) -> Implementation:
         """The same, bound to a loaded library."""
         return Implementation(
             op=self.op,
-            id=f"{library.isa}.{self.op}",
+            id=f"{library.isa}.{self.op}{self.variant}",
             prepare=lambda call: self._prepare(library, call),
             dtypes=(DtypeRow(self.types),),
             when=self.when,
             workspace=lambda call: self.workspace(library, call),
             aliases=self.aliases,
+            tolerance=self.tolerance,
         )
 
     def _prepare(self, library: KernelLibrary, call: Call) -> Launch:
