@@ -13,10 +13,9 @@ from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import Buffer, IndexPair, Shape, Tensor
 from anychip.plan import Row, StepPlan
-from anychip.run.sizes import Sizes
+from anychip.run.sizes import KEPT, Sizes
 from anychip.run.tables import PageTables
 
-KEPT = 256  # layouts, as many as programs
 ALIGNMENT = 16  # words of 4 bytes: every array starts at a multiple of 64 bytes
 
 

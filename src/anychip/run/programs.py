@@ -11,9 +11,7 @@ from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
 from anychip.ops.bind import ArenaTooSmall, BoundProgram, Operands, bind
 from anychip.run.model_plan import Decide, ModelPlan, trace_step
-from anychip.run.sizes import Sizes
-
-KEPT = 256
+from anychip.run.sizes import KEPT, Sizes
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ class Sizes:
     greedy: bool = True
 
 
+KEPT = 256
+"""Sizes whose programs and staging are kept, the least recently used forgotten beyond them."""
+
 SMALLEST_TABLE = 8
 """Pages a row at least: a program is bound anew only when a table doubles."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from cpu_calls import BF16, normal, relative, same_bits
+from cpu_weights import FORMATS, make_weight
 
 from anychip.chips.cpu.build import instruction_sets
 from anychip.conform.operator_calls import judged, run_case, spec_of
@@ -33,6 +35,25 @@ def test_block_agrees_with_the_oracle_in_every_dtype(cpu, op):
                 assert verdict.ok, f"{case.name} in {one.text(op)}: {verdict.text}"
                 ran.add(one)
     assert ran == set(types)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("rows", "width"), [(1, 64), (20, 64), (40, 1344), (200, 1344)])
+def test_mlp_agrees_with_its_parts_in_every_format(cpu, name, rows, width):
+    """Few rows and many, one part of K and several: each has a way of its own through the tiles."""
+    gate_up, values = make_weight(name, 192, width, seed=1)
+    down, back = make_weight(name, width, 96, seed=2)
+    x, norm = normal(3, rows, width, dtype=BF16), normal(4, width)
+    weights = {
+        "gate_up": cpu.weight(name, (192, width), gate_up),
+        "down": cpu.weight(name, (width, 96), down),
+    }
+    y, _ = cpu.call("mlp_block", {"eps": EPS}, x=x, residual=None, norm=norm, **weights)
+    exact = x.astype(np.float64)
+    exact = exact / np.sqrt((exact**2).mean(1, keepdims=True) + EPS) * norm
+    gate, up = np.split(exact @ values.T, 2, axis=1)
+    wanted = gate / (1 + np.exp(-gate)) * up @ back.T
+    assert relative(y, wanted) < 1e-2 < relative(y, wanted[:, ::-1])
 
 
 class Mlp:

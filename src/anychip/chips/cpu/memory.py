@@ -232,6 +232,13 @@ class CpuWeights(Weights):
         for part in parts:
             _check_bytes(part)
         buffer = self._store.take(spec.nbytes, long_lived=True)
+        try:
+            return self._filled(spec, buffer, parts)
+        except BaseException:
+            self._store.give(buffer)
+            raise
+
+    def _filled(self, spec: WeightSpec, buffer: Buffer, parts: tuple[HostWeight, ...]) -> Weight:
         if spec.dense:
             dense = Tensor(spec.shape, DType(spec.format), buffer=buffer)
             _fill_dense(dense, parts)

@@ -151,3 +151,13 @@ struct ElementArgs {  // kind: 0 convert a, 1 add, 2 multiply; all contiguous
 };
 
 }  // namespace anychip
+
+// What the fused blocks call of the other files.
+EXPORT int32_t anychip_norm(const anychip::NormArgs* args);
+EXPORT int32_t anychip_linear(const anychip::LinearArgs* args);
+EXPORT int64_t anychip_linear_workspace(int64_t rows, int64_t k, int64_t threads);
+EXPORT int32_t anychip_activation(const anychip::ActivationArgs* args);
+EXPORT int32_t anychip_rotary(const anychip::RotaryArgs* args);
+EXPORT int32_t anychip_kv_write(const anychip::CacheWriteArgs* args);
+EXPORT int32_t anychip_attention(const anychip::AttentionArgs* args);
+EXPORT int64_t anychip_attention_workspace(const anychip::AttentionArgs* args, int64_t threads);

@@ -49,15 +49,19 @@ enum class Keep { X, WEIGHT };
     _tile_loadd(tile, from, stride);               \
   }
 
+// gcc 12 does not know that loading a tile reads memory: call between an ordinary store and that.
+inline void stores_are_read() { asm volatile("" ::: "memory"); }
+
 // c[upper + lower][32] (+)= a[rows][steps * 32] b, where b is a panel, [pairs][32 columns] of two
-// bfloat16; left and right: where its halves of 16 columns begin. Strides in bytes. One chain a row: its sum does not depend on the rows beside it.
-// between.step() is called once a step, for work that the tiles leave room for; between.settle()
-// before c is written.
+// bfloat16; left and right: where its halves of 16 columns begin. Strides in bytes. One chain a row:
+// its sum does not depend on the rows beside it. between.step() is called once a step, for work that
+// the tiles leave room for; between.settle() before c is written.
 template <bool TWO, Keep KEEP, class Between>
 inline void multiply_tiles(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* left, const uint8_t* right,
                            float* c, bool add, Between& between) {
   constexpr int64_t C = 128, B = 128;
   constexpr bool X_PASSES = KEEP == Keep::WEIGHT, WEIGHT_PASSES = KEEP == Keep::X;
+  stores_are_read();
   if (add) {
     _tile_loadd(0, c, C);
     _tile_loadd(1, c + 16, C);

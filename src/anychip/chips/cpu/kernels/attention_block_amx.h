@@ -22,15 +22,6 @@ constexpr int QUARTER = BLOCK / 4;
 // scores and rescaling what was gathered at nearly every block.
 constexpr float HEADROOM = 7.0f;
 
-// gcc 12 does not know that loading a tile reads memory: call between a vector's store and that.
-inline void settle() { asm volatile("" ::: "memory"); }
-
-// gcc 12 drops calls of functions that do nothing but __builtin_prefetch.
-inline void ask_for(const void* p, int64_t bytes) {
-  const char* line = static_cast<const char*>(p);
-  for (int64_t i = 0; i < bytes; i += 64) asm volatile("prefetcht1 %0" ::"m"(line[i]));
-}
-
 struct Visible {  // positions that 16 query rows see: [first, last) of each, and over all
   __m512i first, last;
   int64_t from, to, all_from, all_to;  // of any row; of every row that there is
@@ -67,8 +58,8 @@ struct Ahead {
   int64_t count, bytes;
   void ask(int64_t part, int64_t parts) const {
     for (int64_t j = count * part / parts; j < count * (part + 1) / parts; ++j) {
-      ask_for(k + at[j], bytes);
-      ask_for(v + at[j], bytes);
+      fetch(k + at[j], bytes);
+      fetch(v + at[j], bytes);
     }
   }
 };
@@ -81,7 +72,7 @@ inline Keys copy_keys(const uint16_t* k, const Block& b, int64_t dim, uint16_t* 
       _mm512_storeu_si512(out + j * dim + d, x);
     }
   }
-  settle();
+  stores_are_read();
   return {{out, out + 16 * dim, out + 32 * dim, out + 48 * dim}, dim * 2};
 }
 
@@ -136,7 +127,7 @@ inline void load_values(const uint16_t* v, const Block& b, int64_t dim, const Ah
       transpose_words(x, out + (d / 16 * 2 + j / 32) * 512 + d % 16 * 32);
     }
   }
-  settle();
+  stores_are_read();
 }
 
 // Tiles 0 and 1 hold scores, 2 and 3 outputs; 4 rows of keys or values, 5 queries or weights; 6 a row
@@ -151,7 +142,7 @@ class AttentionTiles {
     asm volatile("" ::"m"(shape), "m"(ones) : "memory");
     _tile_loadconfig(&shape);
     _tile_loadd(6, ones, 64);
-    settle();
+    stores_are_read();
   }
   ~AttentionTiles() { _tile_release(); }
   AttentionTiles(const AttentionTiles&) = delete;
@@ -210,7 +201,7 @@ inline void store_output(const Turn& t, int64_t d) {
 }
 
 inline void gather_all(const Turn& t, int64_t dim) {
-  settle();
+  stores_are_read();
   for (int64_t d = 0; d < dim; d += 32) {
     gather(t, d);
     store_output(t, d);
@@ -314,7 +305,7 @@ void take_turn(const AttentionArgs& g, int64_t start, const Turn& now, const Tur
     any = _mm512_or_si512(any, bits);
     ahead.ask(4 + i, 8);
   };
-  settle();
+  stores_are_read();
   for (int64_t half = 0; half < 2; ++half) {
     if (next) score_half(*next, half, g.dim);
     soften_quarter(half);

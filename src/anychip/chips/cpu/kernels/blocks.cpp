@@ -10,15 +10,6 @@
 
 using namespace anychip;
 
-EXPORT int32_t anychip_norm(const NormArgs* args);
-EXPORT int32_t anychip_linear(const LinearArgs* args);
-EXPORT int64_t anychip_linear_workspace(int64_t rows, int64_t k, int64_t threads);
-EXPORT int32_t anychip_activation(const ActivationArgs* args);
-EXPORT int32_t anychip_rotary(const RotaryArgs* args);
-EXPORT int32_t anychip_kv_write(const CacheWriteArgs* args);
-EXPORT int32_t anychip_attention(const AttentionArgs* args);
-EXPORT int64_t anychip_attention_workspace(const AttentionArgs* args, int64_t threads);
-
 namespace anychip {
 namespace {
 
@@ -72,18 +63,6 @@ LinearArgs product(Pool* pool, const Matrix& m, const void* x, void* y, int64_t 
   return {pool, x, m.weight, m.bias, y, workspace, rows, m.n, m.k, m.k, type, m.format, type, 1.0, 0.0};
 }
 
-// act(gate) * up of rows that are normed; `both` is scratch of 2 * inner a row.
-void gate(const MlpBlockArgs& g, const void* x, int64_t rows, void* both, void* y, void* workspace) {
-  Matrix m{g.gate_up, g.gate_up_bias, 2 * g.inner, g.k, g.gate_up_format};
-  LinearArgs linear = product(g.pool, m, x, both, rows, g.type, workspace);
-#ifdef ANYCHIP_AMX
-  if (gated_product({linear, static_cast<bf16*>(y), g.inner, g.kind})) return;
-#endif
-  anychip_linear(&linear);
-  ActivationArgs activation{g.pool, both, y, rows, g.inner, g.type, g.kind};
-  anychip_activation(&activation);
-}
-
 int64_t linear_room(int64_t rows, int64_t one, int64_t other, int64_t threads) {
   return std::max(anychip_linear_workspace(rows, one, threads), anychip_linear_workspace(rows, other, threads));
 }
@@ -93,6 +72,32 @@ AttentionArgs attention_of(const AttentionBlockArgs& g, const void* q, void* y, 
           g.tokens, g.heads, g.kv_heads, g.dim, g.rows, g.table_width, g.pages, g.page_size,
           g.heads * g.dim, g.page_stride, g.slot_stride, g.head_stride, g.type, g.cache_type, g.causal, g.window,
           g.scale, g.softcap};
+}
+
+struct MlpRoom {  // values of a chunk between the operators
+  void *normed, *both, *inner, *workspace;
+  int64_t bytes;
+  MlpRoom(const MlpBlockArgs& g, int64_t threads) {
+    int64_t size = size_of(g.type), chunk = std::min(g.rows, CHUNK);
+    Room room{static_cast<uint8_t*>(g.workspace)};
+    normed = room.take(chunk * g.k * size);
+    both = room.take(2 * chunk * g.inner * size);
+    inner = room.take(chunk * g.inner * size);
+    workspace = room.take(linear_room(chunk, g.k, g.inner, threads));
+    bytes = room.at - static_cast<uint8_t*>(g.workspace);
+  }
+};
+
+// act(gate) * up of rows that are normed.
+void gate(const MlpBlockArgs& g, const MlpRoom& room, int64_t rows) {
+  Matrix m{g.gate_up, g.gate_up_bias, 2 * g.inner, g.k, g.gate_up_format};
+  LinearArgs linear = product(g.pool, m, room.normed, room.both, rows, g.type, room.workspace);
+#ifdef ANYCHIP_AMX
+  if (gated_product({linear, static_cast<bf16*>(room.inner), g.inner, g.kind})) return;
+#endif
+  anychip_linear(&linear);
+  ActivationArgs activation{g.pool, room.both, room.inner, rows, g.inner, g.type, g.kind};
+  anychip_activation(&activation);
 }
 
 struct AttentionRoom {  // values between the operators: of a chunk, and of all tokens
@@ -107,8 +112,8 @@ struct AttentionRoom {  // values between the operators: of a chunk, and of all 
     q = room.take(g.tokens * width * size);
     mixed = room.take(g.tokens * width * size);
     AttentionArgs attention = attention_of(g, nullptr, nullptr, nullptr);
-    int64_t scratch = std::max(linear_room(chunk, g.k, width, threads), anychip_attention_workspace(&attention, threads));
-    workspace = room.take(scratch);
+    int64_t linear = linear_room(chunk, g.k, width, threads);
+    workspace = room.take(std::max(linear, anychip_attention_workspace(&attention, threads)));
     bytes = room.at - static_cast<uint8_t*>(g.workspace);
   }
 };
@@ -117,7 +122,8 @@ struct AttentionRoom {  // values between the operators: of a chunk, and of all 
 int32_t project(const AttentionBlockArgs& g, const AttentionRoom& room, int64_t first, int64_t count) {
   int64_t size = size_of(g.type), stride = (g.heads + 2 * g.kv_heads) * g.dim;
   start(g, first, count, room.normed);
-  LinearArgs qkv = product(g.pool, {g.qkv, g.qkv_bias, stride, g.k, g.qkv_format}, room.normed, room.rows, count, g.type, room.workspace);
+  Matrix m{g.qkv, g.qkv_bias, stride, g.k, g.qkv_format};
+  LinearArgs qkv = product(g.pool, m, room.normed, room.rows, count, g.type, room.workspace);
   anychip_linear(&qkv);
   const uint8_t* k = static_cast<const uint8_t*>(room.rows) + g.heads * g.dim * size;
   void* q = static_cast<uint8_t*>(room.q) + first * g.heads * g.dim * size;
@@ -134,24 +140,18 @@ int32_t project(const AttentionBlockArgs& g, const AttentionRoom& room, int64_t 
 }  // namespace anychip
 
 EXPORT int64_t anychip_mlp_block_workspace(const MlpBlockArgs* args, int64_t threads) {
-  const MlpBlockArgs& g = *args;
-  int64_t rows = std::min(g.rows, CHUNK), size = size_of(g.type);
-  int64_t values = round_up(rows * g.k * size, 64) + round_up(2 * rows * g.inner * size, 64) + round_up(rows * g.inner * size, 64);
-  return values + linear_room(rows, g.k, g.inner, threads);
+  return MlpRoom(*args, threads).bytes;
 }
 
 EXPORT int32_t anychip_mlp_block(const MlpBlockArgs* args) {
   const MlpBlockArgs& g = *args;
-  int64_t most = std::min(g.rows, CHUNK), size = size_of(g.type);
-  Room room{static_cast<uint8_t*>(g.workspace)};
-  void* normed = room.take(most * g.k * size);
-  void* both = room.take(2 * most * g.inner * size);
-  void* inner = room.take(most * g.inner * size);
+  MlpRoom room(g, g.pool->threads());
   Matrix down{g.down, g.down_bias, g.k, g.inner, g.down_format};
   return for_chunks(g.rows, [&](int64_t first, int64_t count) {
-    start(g, first, count, normed);
-    gate(g, normed, count, both, inner, room.at);
-    LinearArgs last = product(g.pool, down, inner, static_cast<uint8_t*>(g.y) + first * g.k * size, count, g.type, room.at);
+    start(g, first, count, room.normed);
+    gate(g, room, count);
+    void* y = static_cast<uint8_t*>(g.y) + first * g.k * size_of(g.type);
+    LinearArgs last = product(g.pool, down, room.inner, y, count, g.type, room.workspace);
     return anychip_linear(&last);
   });
 }

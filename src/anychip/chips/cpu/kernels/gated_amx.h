@@ -7,7 +7,7 @@
 #ifdef ANYCHIP_AMX
 namespace anychip {
 
-constexpr int64_t JOINED_ROWS = 128;  // above, halves of two panels are copied side by side: they fit the first cache
+constexpr int64_t JOINED_ROWS = 128;  // above, halves of two panels are copied side by side, to fit the first cache
 
 struct Gated {  // product: n is the rows of both halves; its y is not used
   const LinearArgs& product;
@@ -20,23 +20,13 @@ inline bool gate_takes(const LinearArgs& g, int64_t inner) {
   return !g.bias && inner % NR == 0 && g.y_type == 1 && tiles_take<Format>(g);
 }
 
-// silu to 2e-4 of itself, ten times finer than the result's rounding. While tiles work the vectors have one
-// unit for multiplications, and an exact one takes as long as the product.
-inline V quick_silu(V x) {
-  V y = vmul(x, vset(-1.44269504f)), f = _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  V p = vfma(vset(0.07790716f), f, vset(0.22623319f));  // 2**f on [0, 1), as in softmax_amx.h
-  p = vfma(vfma(p, f, vset(0.69577710f)), f, vset(0.99992783f));
-  return vmul(x, _mm512_rcp14_ps(vadd(vset(1.0f), _mm512_scalef_ps(p, y))));
-}
-
 // A row of sums, 16 of gate and 16 of up, becomes 16 results. Panels are counted in halves.
 struct GateRow {
   const Gated& g;
   bf16* y = nullptr;
   void start(int64_t first, int64_t half) { y = g.y + first * g.inner + half * W; }
   void next(const float* c) {
-    V gate = vload(c), x = g.kind == 0 ? quick_silu(gate) : gelu_tanh(gate);
-    __m256i rounded = (__m256i)_mm512_cvtneps_pbh(vmul(x, vload(c + W)));
+    __m256i rounded = (__m256i)_mm512_cvtneps_pbh(vmul(activate(g.kind, vload(c)), vload(c + W)));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), rounded);
     y += g.inner;
   }
@@ -71,7 +61,7 @@ template <class Format>
 void gated_panels(const Gated& gated) {
   const LinearArgs& g = gated.product;
   int64_t half = gated.inner / NR, bytes = blocks_of<Format>(g.k) * Format::BYTES;
-  Cut cut(g, half);
+  TileTasks cut(g, half);
   g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
     alignas(64) float c[2 * MOST_ROWS * NR];
     RowBlock rows = cut.block(task);
@@ -80,7 +70,8 @@ void gated_panels(const Gated& gated) {
     for (int64_t p = cut.from(task); p < cut.to(task); ++p) {
       bool more = p + 1 < cut.to(task);
       const uint8_t* next = g.weight + (p + 1) * bytes;
-      between.ask(more ? next : nullptr, more ? next + half * bytes : nullptr, bytes, 2 * g.k / TILE_STEPS * rows.turns());
+      int64_t steps = 2 * g.k / TILE_STEPS * rows.turns();
+      between.ask(more ? next : nullptr, more ? next + half * bytes : nullptr, bytes, steps);
       gated_panel<Format>(g, rows, p, half, c, between);
     }
     between.settle();

@@ -20,7 +20,8 @@ constexpr int64_t WIDENED_ROWS = 16;   // a quantized weight is widened from her
 
 template <class Format>
 inline bool tiles_take(const LinearArgs& g) {
-  if (g.x_type != 1 || g.k % TILE_STEPS || std::is_same_v<Format, FormatF32> || std::is_same_v<Format, FormatF16>) return false;
+  if (g.x_type != 1 || g.k % TILE_STEPS) return false;
+  if (std::is_same_v<Format, FormatF32> || std::is_same_v<Format, FormatF16>) return false;
   return !Format::SCALED || (g.rows >= WIDENED_ROWS && g.y_type == 1);
 }
 
@@ -72,12 +73,17 @@ struct AnyRow {
   void next(const float* c) { finish_rows(g, row++, 1, n0, NR, c); }
 };
 
-// The same where nothing but rounding to bfloat16 is left to do.
+// Nothing is left to be done with whole panels of sums but to store them in the result's type.
+inline bool bare_sums(const LinearArgs& g) {
+  return g.scale == 1.0 && g.cap == 0.0 && !g.bias && g.n % NR == 0;
+}
+
+// AnyRow's where they are rounded to bfloat16.
 struct RoundRow {
   const LinearArgs& g;
   uint16_t* y = nullptr;
   explicit RoundRow(const LinearArgs& args) : g(args) {}
-  static bool takes(const LinearArgs& g) { return g.y_type == 1 && g.scale == 1.0 && g.cap == 0.0 && !g.bias && g.n % NR == 0; }
+  static bool takes(const LinearArgs& g) { return g.y_type == 1 && bare_sums(g); }
   void start(int64_t first, int64_t panel) { y = static_cast<uint16_t*>(g.y) + first * g.n + panel * NR; }
   void next(const float* c) {
     _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(vload(c + W), vload(c)));
@@ -85,12 +91,12 @@ struct RoundRow {
   }
 };
 
-// The same for float32 results.
+// AnyRow's where they stay float32.
 struct FloatRow {
   const LinearArgs& g;
   float* y = nullptr;
   explicit FloatRow(const LinearArgs& args) : g(args) {}
-  static bool takes(const LinearArgs& g) { return g.y_type == 0 && g.scale == 1.0 && g.cap == 0.0 && !g.bias && g.n % NR == 0; }
+  static bool takes(const LinearArgs& g) { return g.y_type == 0 && bare_sums(g); }
   void start(int64_t first, int64_t panel) { y = static_cast<float*>(g.y) + first * g.n + panel * NR; }
   void next(const float* c) {
     vstore(y, vload(c));
@@ -182,7 +188,8 @@ inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, 
   int rest = static_cast<int>(rows.last - whole), upper = rest < 16 ? rest : 16;
   if (rest == 0) return;
   Tiles tiles(upper, rest - upper);
-  rest > 16 ? multiply_turn<true>(g, part, r, few, sums(), between) : multiply_turn<false>(g, part, r, few, sums(), between);
+  if (rest > 16) multiply_turn<true>(g, part, r, few, sums(), between);
+  if (rest <= 16) multiply_turn<false>(g, part, r, few, sums(), between);
   left(rest);
 }
 
@@ -196,7 +203,8 @@ inline void for_parts(const LinearArgs& g, RowBlock rows, F body) {
 
 // All rows against one panel. ahead: the panel that comes next.
 template <class Format, class Turn>
-void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* ahead, float* c, Turn& between) {
+void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* ahead, float* c,
+                      Turn& between) {
   alignas(64) uint8_t widened[Format::SCALED ? TILED_K * NR * 2 : 64];
   int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
   between.ask(ahead, bytes, g.k / TILE_STEPS * rows.turns());
@@ -206,9 +214,9 @@ void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const u
   });
 }
 
-struct Cut {  // rows in blocks of equal height, panels in groups of equal width: a task is one of each
+struct TileTasks {  // rows in blocks of equal height, panels in groups of equal width: a task is one of each
   int64_t rows, panels, blocks, height, each, groups;
-  Cut(const LinearArgs& g, int64_t all)
+  TileTasks(const LinearArgs& g, int64_t all)
       : rows(g.rows), panels(all), blocks((rows + shared_rows(g.k) - 1) / shared_rows(g.k)) {
     height = round_up((rows + blocks - 1) / blocks, 32);
     each = panels / (8 * g.pool->threads()) + 1;
@@ -224,7 +232,7 @@ struct Cut {  // rows in blocks of equal height, panels in groups of equal width
 
 template <class Format, class Finish>
 void tile_panels(const LinearArgs& g) {
-  Cut cut(g, (g.n + NR - 1) / NR);
+  TileTasks cut(g, (g.n + NR - 1) / NR);
   int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
   g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
     alignas(64) float c[MOST_ROWS * NR];

@@ -44,7 +44,8 @@ inline bool whole_block(const bf16* x, WholeBlock& block, WholeScale& scale) {
   std::memcpy(&power, &bits, 4);  // the largest power of two in it; 0 for what is smaller than 2**-126
   scale.scale = power * 0x1p-14f;
   V back = vset(power > 0.0f ? 0x1p14f / power : 0.0f);
-  __m512i limit = _mm512_set1_epi32(LARGEST_WHOLE), least = _mm512_set1_epi32(-LARGEST_WHOLE), all = _mm512_setzero_si512();
+  __m512i limit = _mm512_set1_epi32(LARGEST_WHOLE), least = _mm512_set1_epi32(-LARGEST_WHOLE);
+  __m512i all = _mm512_setzero_si512();
   for (int h = 0; h < 2; ++h) {
     __m512i q = _mm512_max_epi32(_mm512_min_epi32(_mm512_cvtps_epi32(vmul(h ? b : a, back)), limit), least);
     __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
