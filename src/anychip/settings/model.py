@@ -1,0 +1,59 @@
+"""Settings of the model: which one, and how it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from anychip.flags import Flag, declared
+from anychip.settings.floats import FLOATS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """Which model, in which types."""
+
+    model_path: str | None = declared(
+        None,
+        Flag(
+            ("--model-path", "--model"),
+            "model",
+            "folder of safetensors or a .gguf file [the demo model]",
+            "PATH",
+            differs="required, and may be a hub name: download first",
+        ),
+    )
+    tokenizer_path: str | None = declared(
+        None,
+        Flag(("--tokenizer-path",), "model", "folder or file of the tokenizer [the model]", "PATH"),
+    )
+    load_format: str = declared(
+        "auto",
+        Flag(
+            ("--load-format",),
+            "model",
+            "format of the weights",
+            "FORMAT",
+            choices=("auto", "safetensors", "gguf"),
+            way_out="convert the weights to safetensors or GGUF",
+        ),
+    )
+    context_length: int | None = declared(
+        None,
+        Flag(("--context-length",), "model", "longest sequence, tokens [the model's]", low=1),
+    )
+    dtype: str = declared(
+        "auto",
+        Flag(
+            ("--dtype",),
+            "model",
+            "compute type; auto: float32 for float32 models, else the chip's first",
+            "TYPE",
+            choices=("auto", "float32", "bfloat16", "float16"),
+            spelled=FLOATS,
+            differs="auto is the model's own",
+        ),
+    )
+    chat_template: str | None = declared(
+        None,
+        Flag(("--chat-template",), "model", "Jinja file for chat [the model's]", "FILE"),
+    )

@@ -1,0 +1,84 @@
+"""The settings of a server as one frozen object, checked however it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from anychip.flags import ConfigError, check, settings_of
+from anychip.settings.chip import ChipSettings
+from anychip.settings.files import FileSettings
+from anychip.settings.memory import MemorySettings
+from anychip.settings.model import ModelSettings
+from anychip.settings.schedule import ScheduleSettings
+from anychip.settings.server import ServerSettings
+
+
+# A dataclass takes the fields of its last base first: this is the order of --help, backwards.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeConfig(
+    FileSettings, ScheduleSettings, MemorySettings, ServerSettings, ChipSettings, ModelSettings
+):
+    """What one server was asked to do. None means that the engine chooses.
+
+    Raises ConfigError on construction where a value is outside its limits.
+    """
+
+    def __post_init__(self) -> None:
+        """Check every value, however this object was made."""
+        for setting in settings_of(type(self)):
+            value = getattr(self, setting.field)
+            if value not in (None, "", {}):
+                check(setting.flag, value, (setting.flag.names or (setting.flag.env,))[0])
+        for name in ("enable_cache_report", "enable_metrics"):
+            if not getattr(self, name):
+                flag = "--" + name.replace("_", "-")
+                raise ConfigError(f"{flag}: false: it is always on here; leave it out")
+        if self.chunked_prefill_size == 0:
+            raise ConfigError("--chunked-prefill-size: 0 is not a size; use -1 for no chunks")
+        if self.check_ops_dir and not self.check_ops:
+            raise ConfigError(
+                "--check-ops-dir: nothing is checked; add --check-ops or leave it out"
+            )
+        for name in ("model_path", "tokenizer_path", "chat_template", "build_dir", "check_ops_dir"):
+            path = getattr(self, name)
+            if path:
+                user_path(path, "--" + name.replace("_", "-"))
+
+    @property
+    def cache_path(self) -> Path:
+        """The folder that keeps models and built kernels between runs. Raises ConfigError."""
+        return user_path(self.cache_dir, "--cache-dir")
+
+    @property
+    def proved_path(self) -> Path:
+        """Folder of the records of confirmed guesses."""
+        return self.cache_path / "proved"
+
+    @property
+    def build_path(self) -> Path:
+        """The folder that keeps built kernels. Raises ConfigError."""
+        if self.build_dir:
+            return user_path(self.build_dir, "--build-dir")
+        return self.cache_path / "build"
+
+    @property
+    def check_ops_path(self) -> Path:
+        """The folder for operator calls that diverge. Raises ConfigError."""
+        if self.check_ops_dir:
+            return user_path(self.check_ops_dir, "--check-ops-dir")
+        return self.cache_path / "divergences"
+
+
+def user_path(text: str, name: str) -> Path:
+    """The path that setting `name` gives, `~` and `~user` as home folders.
+
+    Raises ConfigError where there is no such home: HOME may be unset for a user without a name.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        home = text.partition("/")[0]
+        raise ConfigError(
+            f"{name}: {text}: the home folder of {home} is not known; give a full path to {name}"
+        ) from error
