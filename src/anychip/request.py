@@ -29,12 +29,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One sequence to continue. `n` choices are `n` requests that share a prompt.
 
     namespace: prefix-cache namespace (adapter, salt, key); pages are shared only inside one.
+    priority: a higher one goes first where the scheduler looks at priorities.
     """
 
     id: str
     prompt: tuple[int, ...]
     params: SamplingParams
     namespace: str = ""
+    priority: int = 0
 
 
 class FinishReason(str, Enum):
@@ -44,6 +46,14 @@ class FinishReason(str, Enum):
     LENGTH = "length"  # max_tokens or the context length was reached
     ABORT = "abort"  # the client left or asked for it
     ERROR = "error"  # the engine could not go on with it; `StepOutput.error` says why
+
+
+class Failure(str, Enum):
+    """What kind of ERROR ended a request, for whoever has to answer it."""
+
+    INTERNAL = "internal"  # the chip, the engine, or memory that is too small for it
+    WAITED_TOO_LONG = "waited_too_long"  # never ran: the same request may be taken later
+    RAN_TOO_LONG = "ran_too_long"
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -59,3 +69,4 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     cached_tokens: int = 0
     retractions: int = 0
     error: str | None = None
+    failure: Failure = Failure.INTERNAL  # means something with `error` alone
