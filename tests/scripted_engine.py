@@ -18,7 +18,7 @@ from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import CacheLimits, StepPlan, StepResult
 from anychip.request import Request
-from anychip.schedule.scheduler import Scheduler
+from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 IM_START, EOS = 256, 257
 VOCAB = 260
@@ -102,7 +102,9 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         step_tokens=512,
         chunk=512,
     )
-    scheduler = Scheduler(limits, frozenset({EOS}), max_queued=config.max_queued_requests)
+    scheduler = Scheduler(
+        limits, frozenset({EOS}), SchedulerOptions(max_queued=config.max_queued_requests)
+    )
     engine = RecordingEngine(scheduler, ScriptedRunner(float(options.get("step_s", "0"))))
     if "record" in options:
         engine.record = Path(options["record"])

@@ -84,6 +84,7 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
 
     running: int = 0
     queued: int = 0
+    queued_tokens: int = 0  # of the prompts and outputs that wait
     pages_total: int = 0
     pages_free: int = 0
     pages_cached: int = 0  # in the radix tree and evictable
@@ -92,7 +93,10 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
     generated_tokens: int = 0
     retractions: int = 0
+    preemptions: int = 0  # retractions that made way for a higher priority
     evicted_pages: int = 0
     aborted: int = 0
+    timed_out: int = 0
+    expected_output: float = 0.0  # share of their rest that admission leaves room for
     steps: int = 0
     check_violations: int = 0

@@ -11,7 +11,7 @@ from collections import defaultdict
 from anychip.plan import NOT_SAMPLED, SINK_PAGE, CacheLimits, StepPlan, StepResult
 from anychip.request import FinishReason, Request, SamplingParams, StepOutput
 from anychip.schedule.noise import uniform
-from anychip.schedule.scheduler import Scheduler
+from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 VOCABULARY = 50
 EOS = 0
@@ -83,7 +83,7 @@ class Session:
 
     def __init__(self, limits: CacheLimits, **options: object) -> None:
         self.limits = limits
-        self.scheduler = Scheduler(limits, frozenset({EOS}), **options)
+        self.scheduler = Scheduler(limits, frozenset({EOS}), SchedulerOptions(**options))
         self.runner = TableRunner(limits)
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = defaultdict(list)

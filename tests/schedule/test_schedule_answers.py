@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -171,15 +170,11 @@ def between_plan_and_commit(session: Session, kind: str, number: int, gone: set[
     radix=st.booleans(),
     every=st.sampled_from([0, 0, 2, 5]),
     headroom=st.sampled_from([1, 1, 32]),
+    policy=st.sampled_from(["fcfs", "lpm", "priority", "shortest-prefill-first"]),
 )
 def test_any_order_of_events(
-    operations, page_size, positions, chunk, running, radix, every, headroom
+    operations, page_size, positions, chunk, running, radix, every, headroom, policy
 ):
-    with patch("anychip.schedule.admission.HEADROOM_TOKENS", headroom):  # 1: retracts often
-        run_events(operations, page_size, positions, chunk, running, radix, every)
-
-
-def run_events(operations, page_size, positions, chunk, running, radix, every):
     session = Session(
         limits(
             pages=positions // page_size,
@@ -190,6 +185,9 @@ def run_events(operations, page_size, positions, chunk, running, radix, every):
             max_running=running,
         ),
         radix=radix,
+        policy=policy,
+        headroom_tokens=headroom,
+        conservativeness=headroom / 32,  # the lower, the more retractions
         hooks=SchedulerHooks(force_retract_every=every),
     )
     gone: set[str] = set()

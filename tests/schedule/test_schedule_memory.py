@@ -81,7 +81,7 @@ def test_two_long_prompts_do_not_starve_each_other(radix):
 @pytest.mark.parametrize("radix", [True, False])
 def test_prefills_that_hold_all_memory_and_wait_for_each_other_are_untied(radix, monkeypatch):
     """Admission prevents this; with its rule switched off the planner has to get out of it."""
-    monkeypatch.setattr("anychip.schedule.admission._fits", lambda state, sequence: True)
+    monkeypatch.setattr("anychip.schedule.admission.fits", lambda *_: True)
     session = Session(
         limits(pages=12, page_size=4, step_tokens=8, chunk=4, max_running=4), radix=radix
     )

@@ -34,7 +34,7 @@ from anychip.run.plan_run import Opened, chip_options, open_run
 from anychip.run.runner import Runner
 from anychip.run.weights import load_weights
 from anychip.schedule.hooks import SchedulerHooks
-from anychip.schedule.scheduler import Scheduler
+from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 from anychip.text.eos import eos_ids_in, read_eos_ids
 
 if TYPE_CHECKING:
@@ -141,13 +141,21 @@ def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
     hooks = SchedulerHooks(
         force_retract_every=config.force_retract_every, force_miss=config.force_radix_miss
     )
-    return Scheduler(
-        limits,
-        eos_ids,
+    target_ms, threshold = config.target_tpot_ms, config.priority_scheduling_preemption_threshold
+    options = SchedulerOptions(
         radix=not config.disable_radix_cache,
-        hooks=hooks,
+        policy=config.schedule_policy,
+        retraction=config.retraction_policy,
+        preempt_from=None if config.disable_priority_preemption else threshold,
+        conservativeness=config.schedule_conservativeness,
         max_queued=config.max_queued_requests,
+        max_queued_tokens=config.max_queued_tokens,
+        waiting_timeout_s=config.waiting_timeout,
+        running_timeout_s=config.running_timeout,
+        target_tpot_s=None if target_ms is None else target_ms / 1000,
+        hooks=hooks,
     )
+    return Scheduler(limits, eos_ids, options)
 
 
 def _eos_ids(config: ServeConfig, opened: Opened) -> frozenset[int]:

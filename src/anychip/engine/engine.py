@@ -58,6 +58,7 @@ class Engine:
         plan = self.scheduler.plan()
         if plan is None:
             return self.scheduler.take_outputs()
+        begun = time.perf_counter()
         try:
             result = self.runner.run(plan)
         except ChipError as error:
@@ -65,7 +66,8 @@ class Engine:
                 raise
             log.error("step %d failed: %s", plan.step, error)
             return self.scheduler.fail(plan, str(error))
-        outputs = self.scheduler.commit(plan, result)
+        seconds = time.perf_counter() - begun
+        outputs = self.scheduler.commit(plan, result, seconds)
         self._check_when_idle()
         return outputs
 

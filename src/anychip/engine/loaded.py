@@ -26,7 +26,7 @@ from anychip.run.model_plan import Decide
 from anychip.run.plan_run import Opened, open_run
 from anychip.run.runner import Runner
 from anychip.run.weights import DeviceWeights, load_weights
-from anychip.schedule.scheduler import Scheduler
+from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 Logits = npt.NDArray[np.float32]
 
@@ -113,7 +113,9 @@ class LoadedModel:
         limits = self._limits(steps, chunk, arena + staging)
         weights = LentWeights(self.weights.weights, self.weights.constants)
         runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=decide)
-        scheduler = Scheduler(limits, frozenset(), radix=not self.config.disable_radix_cache)
+        scheduler = Scheduler(
+            limits, frozenset(), SchedulerOptions(radix=not self.config.disable_radix_cache)
+        )
         engine = Engine(scheduler, runner)
         try:
             yield Session(engine, runner, opened.chip.memory)

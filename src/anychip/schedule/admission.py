@@ -1,36 +1,42 @@
-"""Who may start: first come, first served, and only where it does not drive others out."""
+"""Who may start: in the policy's order, and only where it does not drive others out."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from anychip.request import FinishReason
 
 from .sequence import Sequence
 from .state import State
 
-HEADROOM_TOKENS = 32
-"""Tokens that each running request can still produce after an admission, before memory is short."""
-
 WORTH_WAITING_TOKENS = 32
 """A running prefill that shares at least this much is waited for, then found in the cache."""
 
 
-def next_admitted(state: State) -> Sequence | None:
-    """Start the head of the queue, or None where none waits or the head has to wait on.
+def admitted(state: State) -> Iterator[Sequence]:
+    """Start those that wait, one by one, as far as slots and pages reach.
 
-    A head that could not run even alone ends with an error.
+    One whose prefix somebody is computing is passed over. The first that does not fit ends the
+    row: nobody behind it may take the pages that it waits for. One that could not run even alone
+    ends with an error.
     """
-    while state.queue and state.free_slots and not state.admission_blocked:
-        sequence = state.queue[0]
+    if state.admission_blocked or not state.free_slots or not state.queue:
+        return
+    for sequence in state.order():
+        if not state.free_slots:
+            return
+        if prefix_is_coming(state, sequence):
+            continue
         state.store.attach(sequence)
-        if _fits(state, sequence) and not _prefix_is_coming(state, sequence):
+        if fits(state, sequence, state.store.available):
             state.start(sequence)
-            return sequence
+            yield sequence
+            continue
         state.store.detach(sequence)
         if state.decoding or state.prefilling:
-            state.admission_blocked = True
-        else:
-            state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
-    return None
+            break
+        state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
+    state.admission_blocked = True
 
 
 def too_long(state: State, sequence: Sequence) -> str:
@@ -44,36 +50,63 @@ def too_long(state: State, sequence: Sequence) -> str:
     )
 
 
-def _fits(state: State, sequence: Sequence) -> bool:
-    """Whether its pages, and what those that run will soon need, can be had.
+def fits(
+    state: State, sequence: Sequence, available: int, leaving: frozenset[str] = frozenset()
+) -> bool:
+    """Whether its pages, and what those that run will probably need, are among `available`.
 
-    Counting the rest of every prefill under way is what keeps two long prompts from each
-    holding half of the memory and waiting for the other half.
+    leaving: ids of running requests that are as good as gone. Counting the rest of every prefill
+    under way is what keeps two long prompts from each holding half of the memory and waiting for
+    the other half.
     """
-    store = state.store
-    running = state.running()
-    if not running:
-        return store.pages_for(len(sequence.tokens)) - len(sequence.pages) <= store.available
-    needed = _soon_needed(state, sequence)
-    return needed + sum(_soon_needed(state, other) for other in running) <= store.available
+    staying = [other for other in state.running() if other.request.id not in leaving]
+    if not staying:
+        return state.store.pages_for(len(sequence.tokens)) - len(sequence.pages) <= available
+    needed = sum(_expected_pages(state, other) for other in staying)
+    return _expected_pages(state, sequence) + needed <= available
 
 
-def _soon_needed(state: State, sequence: Sequence) -> int:
-    """Pages beyond those it has: the rest of its prefill and some tokens more."""
+def _expected_pages(state: State, sequence: Sequence) -> int:
+    """Pages beyond those it has: the rest of its prefill and the output that is expected."""
     # The last token that a request produces is never computed, hence the minus one.
-    coming = min(HEADROOM_TOKENS, sequence.remaining(state.limits.context_length) - 1)
+    coming = state.estimate.coming(sequence.remaining(state.limits.context_length)) - 1
     return state.store.pages_for(len(sequence.tokens) + coming) - len(sequence.pages)
 
 
-def _prefix_is_coming(state: State, sequence: Sequence) -> bool:
-    """Whether a prefill under way computes what this one would compute again."""
-    if state.store.tree is None or state.hooks.force_miss:
+def prefix_is_coming(state: State, sequence: Sequence) -> bool:
+    """Whether a prefill under way computes what this one would compute again.
+
+    Found once, the one it waits for is remembered, up to where they agree.
+    """
+    leader = sequence.follows
+    if leader is not None and _still_ahead(state, leader, sequence.follows_until):
+        return True
+    sequence.follows = None
+    if not state.prefilling or state.store.tree is None or state.hooks.force_miss:
         return False
-    end = sequence.computed + max(WORTH_WAITING_TOKENS, state.limits.page_size)
-    if end >= len(sequence.tokens):
+    start = state.store.cached_tokens(sequence)
+    least = start + max(WORTH_WAITING_TOKENS, state.limits.page_size)
+    if least >= len(sequence.tokens):
         return False
-    start = sequence.tokens[:end]
-    return any(
-        other.request.namespace == sequence.request.namespace and other.tokens[:end] == start
-        for other in state.prefilling.values()
-    )
+    for other in state.prefilling.values():
+        if other.request.namespace != sequence.request.namespace:
+            continue
+        if other.tokens[:least] == sequence.tokens[:least]:
+            sequence.follows, sequence.follows_until = other, _agreed(sequence, other, least)
+            return True
+    return False
+
+
+def _still_ahead(state: State, leader: Sequence, until: int) -> bool:
+    return state.prefilling.get(leader.request.id) is leader and leader.computed < until
+
+
+def _agreed(sequence: Sequence, other: Sequence, least: int) -> int:
+    """Return how far their tokens agree, to `least`, the last doubling of it, or the end."""
+    agreed, longest = least, min(len(sequence.tokens), len(other.tokens))
+    while agreed < longest:
+        further = min(2 * agreed, longest)
+        if other.tokens[agreed:further] != sequence.tokens[agreed:further]:
+            break
+        agreed = further
+    return agreed

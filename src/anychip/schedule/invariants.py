@@ -57,6 +57,8 @@ def _places(state: State) -> Iterator[str]:
     for sequence in queued:
         if sequence.slot != -1 or sequence.pages or sequence.node:
             yield f"request {sequence.request.id!r} waits but holds something"
+    if state.queue.tokens != sum(len(sequence.tokens) for sequence in queued):
+        yield f"{state.queue.tokens} tokens are counted as waiting"
     if any(a.arrival >= b.arrival for a, b in pairwise(queued)):
         yield "the queue is out of order"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from anychip.plan import Row, StepPlan, TableChange
 
-from .admission import next_admitted
-from .retraction import loses_least, make_room_for_decodes
+from .admission import admitted
+from .pace import Pace
+from .preemption import make_room_for_urgent
+from .retraction import gives_way, make_room_for_decodes
 from .sequence import Sequence
 from .state import State
 
@@ -13,9 +15,9 @@ from .state import State
 class Planner:
     """One step in the making. `sequences` are those of `rows`, in their order."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, pace: Pace) -> None:
         self.sequences: list[Sequence] = []
-        self._state = state
+        self._state, self._pace = state, pace
         self._rows: list[Row] = []
         self._changes: list[TableChange] = []
         self._budget = state.limits.step_tokens
@@ -24,14 +26,17 @@ class Planner:
         """Return the plan, or None where nothing can run."""
         state = self._state
         make_room_for_decodes(state)
+        if state.options.policy == "priority" and state.options.preempt_from is not None:
+            make_room_for_urgent(state, state.options.preempt_from)
         for sequence in state.decoding.values():
             self._add(sequence, 1)
+        self._limit_prefill()
         self._prefill()
         # No row although some wait: only prefills run and none of them gets a page. One gives
         # way at a time; the last one alone always fits, or is told that it never will.
         while not self._rows and (state.prefilling or state.queue):
             if state.prefilling:
-                state.retract(loses_least(state, state.prefilling.values()))
+                state.retract(gives_way(state, state.prefilling.values()))
             self._prefill()
         if not self._rows:
             return None
@@ -40,11 +45,20 @@ class Planner:
     def _prefill(self) -> None:
         for sequence in self._state.prefilling.values():
             self._add_chunk(sequence)
-        while self._budget > 0:
-            started = next_admitted(self._state)
-            if started is None:
-                return
+        if self._budget <= 0:
+            return
+        for started in admitted(self._state):
             self._add_chunk(started)
+            if self._budget <= 0:
+                return
+
+    def _limit_prefill(self) -> None:
+        """Leave of the budget what may share this step with those that decode."""
+        state = self._state
+        coming = 0 if state.admission_blocked else min(len(state.queue), len(state.free_slots))
+        most = self._pace.prefill_tokens(len(state.decoding), len(state.prefilling) + coming)
+        if most is not None:
+            self._budget = min(self._budget, most)
 
     def _add_chunk(self, sequence: Sequence) -> None:
         store, limits = self._state.store, self._state.limits

@@ -81,6 +81,19 @@ class RadixTree:
         """
         return self._walk(self.root(namespace), array("i", tokens))
 
+    def cached_tokens(self, namespace: str, tokens: array[int]) -> int:
+        """Return the length of what `match` would find. Splits and touches nothing."""
+        node = self._roots.get(namespace)
+        found, whole = 0, len(tokens) // self.page_size * self.page_size
+        while node is not None and found < whole:
+            node = node.children.get(self._key(tokens, found))
+            if node is not None:
+                common = _common(node.tokens, tokens, found) // self.page_size * self.page_size
+                found += common
+                if common < len(node.tokens):
+                    break
+        return found
+
     def insert(
         self, node: RadixNode, tokens: Sequence[int], pages: Sequence[int]
     ) -> tuple[RadixNode, list[int]]:

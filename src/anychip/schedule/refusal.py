@@ -5,6 +5,11 @@ from __future__ import annotations
 from anychip.plan import CacheLimits
 from anychip.request import Request
 
+from .options import SchedulerOptions
+from .policy import POLICIES
+from .retraction import RETRACTIONS
+from .waiting import WaitingQueue
+
 TOKEN_IDS = 2**31
 """Ids are int32 on a chip. The vocabulary is smaller, but only the server knows it."""
 
@@ -17,9 +22,27 @@ class QueueFull(RequestRefused):
     """Too many requests wait; the same request may be taken later."""
 
 
-def refuse_unfit(request: Request, limits: CacheLimits) -> None:
-    """RequestRefused where the request could never run within `limits`."""
+def refuse_full(request: Request, waiting: WaitingQueue, options: SchedulerOptions) -> None:
+    """QueueFull where too many requests, or too many tokens, wait already."""
+    most, most_tokens = options.max_queued, options.max_queued_tokens
+    if most is not None and len(waiting) >= most:
+        raise QueueFull(f"{len(waiting)} requests wait, the limit is {most}; try later")
+    # A prompt over the limit is taken where nothing waits: otherwise it never could be.
+    if most_tokens is not None and waiting and waiting.tokens + len(request.prompt) > most_tokens:
+        raise QueueFull(
+            f"{waiting.tokens} tokens wait and this request has {len(request.prompt)}, the limit "
+            f"is {most_tokens}; try later"
+        )
+
+
+def refuse_unfit(request: Request, limits: CacheLimits, options: SchedulerOptions) -> None:
+    """RequestRefused where the request could never run, or asks for what is never done."""
     length, name = len(request.prompt), f"request {request.id!r}"
+    if request.priority and "priority" not in (options.policy, options.retraction):
+        raise RequestRefused(
+            f"{name} has priority {request.priority}, this server looks at none; leave it out, or "
+            "start it with --schedule-policy priority or --retraction-policy priority"
+        )
     if length == 0:
         raise RequestRefused(f"{name} has an empty prompt; send at least one token")
     for token in (min(request.prompt), max(request.prompt)):
@@ -39,6 +62,15 @@ def refuse_unfit(request: Request, limits: CacheLimits) -> None:
             f"{name} has a prompt of {length} tokens, the cache holds "
             f"{limits.pages * limits.page_size}; shorten the prompt or give the cache more memory"
         )
+
+
+def refuse_options(options: SchedulerOptions) -> None:
+    """ValueError for a policy that does not exist."""
+    for name, known in (("policy", POLICIES), ("retraction", RETRACTIONS)):
+        if getattr(options, name) not in known:
+            raise ValueError(
+                f"{name} is {getattr(options, name)!r}; there is {', '.join(sorted(known))}"
+            )
 
 
 def refuse_limits(limits: CacheLimits) -> None:

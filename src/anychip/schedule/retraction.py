@@ -10,11 +10,19 @@ from .admission import too_long
 from .sequence import Sequence
 from .state import State
 
+RETRACTIONS = ("loss", "priority")
+"""loss: who loses least. priority: who has the lowest one, and of those who loses least."""
 
-def loses_least(state: State, candidates: Iterable[Sequence]) -> Sequence:
-    """Return the one with the fewest computed positions outside the tree; of equals the latest."""
-    size = state.limits.page_size
-    return min(candidates, key=lambda sequence: (sequence.loss(size), -sequence.arrival))
+
+def gives_way(state: State, candidates: Iterable[Sequence]) -> Sequence:
+    """Return who has to: by loss, computed positions outside the tree; of equals the latest."""
+    size, by_priority = state.limits.page_size, state.options.retraction == "priority"
+
+    def order(sequence: Sequence) -> tuple[int, int, int]:
+        priority = sequence.request.priority if by_priority else 0
+        return priority, sequence.loss(size), -sequence.arrival
+
+    return min(candidates, key=order)
 
 
 def make_room_for_decodes(state: State) -> None:
@@ -28,14 +36,15 @@ def make_room_for_decodes(state: State) -> None:
         if len(sequence.pages) >= state.limits.pages:
             state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
     while len(_at_page_end(state)) > state.store.available:
-        state.retract(loses_least(state, state.running()))
+        state.estimate.retracted(state.running(), state.limits.context_length)
+        state.retract(gives_way(state, state.running()))
 
 
 def force_retraction(state: State) -> None:
     """Retract one on purpose; only one that got a token since it started, or nothing would end."""
     every = state.hooks.force_retract_every
     if every and state.decoding and (state.counters.steps + 1) % every == 0:
-        state.retract(loses_least(state, state.decoding.values()))
+        state.retract(gives_way(state, state.decoding.values()))
 
 
 def _at_page_end(state: State) -> list[Sequence]:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import msgspec
 
 from anychip.plan import NOT_SAMPLED, CacheLimits, Row, SchedulerStats, StepPlan, StepResult
 from anychip.request import FinishReason, Request, StepOutput
 
-from .hooks import NO_HOOKS, SchedulerHooks
+from .deadlines import end_overdue
+from .hooks import SchedulerHooks
 from .invariants import violations
+from .options import DEFAULT_OPTIONS, SchedulerOptions
+from .pace import Pace
 from .planner import Planner
-from .refusal import TOKEN_IDS, QueueFull, RequestRefused, refuse_limits, refuse_unfit
+from .refusal import (
+    TOKEN_IDS,
+    QueueFull,
+    RequestRefused,
+    refuse_full,
+    refuse_limits,
+    refuse_options,
+    refuse_unfit,
+)
 from .retraction import force_retraction
 from .sequence import Sequence
 from .state import State
@@ -21,7 +35,10 @@ NOT_NUMBERS = (
     "with 'anychip coverage' who computes each operator and choose another with --op"
 )
 
-__all__ = ["QueueFull", "RequestRefused", "Scheduler", "SchedulerHooks"]
+RETRY_EVERY = 16
+"""Steps after which those that wait are tried again, whatever happened: expectations change."""
+
+__all__ = ["QueueFull", "RequestRefused", "Scheduler", "SchedulerHooks", "SchedulerOptions"]
 
 
 class _Flight(msgspec.Struct, frozen=True):
@@ -35,23 +52,22 @@ class Scheduler:
     """Decides what every step computes: plan, run it, commit, again.
 
     One step is in flight at a time; while it is, nothing that it reads is given back. Called
-    from one thread. radix: whether finished prefixes are kept and found again.
-    max_queued: waiting requests at most; None is any number.
+    from one thread. clock: seconds that time-outs are counted in; it never goes back.
     """
 
     def __init__(
         self,
         limits: CacheLimits,
         eos_ids: frozenset[int],
-        *,
-        radix: bool = True,
-        hooks: SchedulerHooks = NO_HOOKS,
-        max_queued: int | None = None,
+        options: SchedulerOptions = DEFAULT_OPTIONS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         refuse_limits(limits)
-        self._state = State(limits, hooks, radix=radix)
+        refuse_options(options)
+        self._state = State(limits, options)
+        self._pace = Pace(options.target_tpot_s)
+        self._clock = clock
         self._eos_ids = eos_ids
-        self._max_queued = max_queued
         self._arrivals = 0
         self._flight: _Flight | None = None
 
@@ -60,15 +76,12 @@ class Scheduler:
         state = self._state
         if request.id in state.by_id:
             raise RequestRefused(f"request id {request.id!r} is in use; choose another")
-        refuse_unfit(request, state.limits)
-        if self._max_queued is not None and len(state.queue) >= self._max_queued:
-            raise QueueFull(
-                f"{len(state.queue)} requests wait, the limit is {self._max_queued}; try later"
-            )
-        sequence = Sequence(request, self._arrivals)
+        refuse_unfit(request, state.limits, state.options)
+        refuse_full(request, state.queue, state.options)
+        sequence = Sequence(request, self._arrivals, self._clock())
         self._arrivals += 1
         state.by_id[request.id] = sequence
-        state.queue.append(sequence)
+        state.wait(sequence)
 
     def abort(self, request_id: str) -> bool:
         """End a request by its exact id; False where there is none.
@@ -92,23 +105,31 @@ class Scheduler:
         """
         if self._flight is not None:
             raise RuntimeError(f"step {self._flight.plan.step} is in flight; commit it first")
-        force_retraction(self._state)
-        planner = Planner(self._state)
+        self._begin_step()
+        planner = Planner(self._state, self._pace)
         plan = planner.fill(self._state.counters.steps + 1)
         if plan is not None:
             self._state.counters.steps = plan.step
             self._flight = _Flight(plan, planner.sequences)
         return plan
 
-    def commit(self, plan: StepPlan, result: StepResult) -> list[StepOutput]:
+    def commit(
+        self, plan: StepPlan, result: StepResult, seconds: float | None = None
+    ) -> list[StepOutput]:
         """Take in what the step sampled and return all outputs since the last time.
 
+        seconds: what the step took, where it should count for how steps are filled.
         A row that asked for a token and got NOT_SAMPLED had none to choose: its request ends.
         ValueError, with nothing changed, for a result that does not answer the plan.
         """
         flight = self._landing(plan)
         _refuse_mismatch(plan, result)
         self._flight = None
+        decoding = sum(s.request.id in self._state.decoding for s in flight.sequences)
+        if seconds is not None:
+            self._pace.measured(decoding, plan.token_count - decoding, seconds)
+        if decoding:
+            self._state.estimate.stepped()
         rows = zip(flight.sequences, plan.rows, result.tokens, strict=True)
         for sequence, row, token in rows:
             sequence.computed = row.start + len(row.tokens)
@@ -152,6 +173,8 @@ class Scheduler:
         return SchedulerStats(
             running=len(state.decoding) + len(state.prefilling),
             queued=len(state.queue),
+            queued_tokens=state.queue.tokens,
+            expected_output=state.estimate.share,
             pages_total=state.limits.pages,
             pages_free=free,
             pages_cached=cached,
@@ -184,7 +207,17 @@ class Scheduler:
             return
         state.emit(sequence, (token,))
         if name in state.prefilling:
-            state.decoding[name] = state.prefilling.pop(name)
+            state.decode(sequence)
+
+    def _begin_step(self) -> None:
+        state = self._state
+        state.now = self._clock()
+        if not state.by_id:
+            return
+        end_overdue(state, state.options, state.now)
+        force_retraction(state)
+        if state.counters.steps % RETRY_EVERY == 0:
+            state.admission_blocked = False
 
     def _end_aborted(self) -> None:
         for sequence in self._state.running():

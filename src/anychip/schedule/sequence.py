@@ -22,6 +22,9 @@ class Sequence:
     locked through `node`; the others are this sequence's own. Hence
     shared * page_size <= computed <= len(pages) * page_size: a shared page is never written.
     dirty_from: table entries from here on are not told to the runner yet.
+    since: when it came, or once it was admitted, when that was first. overtaken: how many that
+    came later were started before it. follows: whose prefill it waits for, which computes what
+    both share, up to position follows_until.
     """
 
     __slots__ = (
@@ -31,22 +34,30 @@ class Sequence:
         "cached_tokens",
         "computed",
         "dirty_from",
+        "follows",
+        "follows_until",
         "node",
         "noise",
+        "overtaken",
         "pages",
         "prompt_length",
         "request",
         "retractions",
         "shared",
+        "since",
         "slot",
         "temperature",
         "tokens",
     )
 
-    def __init__(self, request: Request, arrival: int) -> None:
+    def __init__(self, request: Request, arrival: int, since: float) -> None:
         params = request.params
         self.request = request
         self.arrival = arrival
+        self.since = since
+        self.overtaken = 0
+        self.follows: Sequence | None = None
+        self.follows_until = 0
         self.tokens = array("i", request.prompt)
         self.prompt_length = len(request.prompt)
         self.noise = NoiseStream(params.seed, params.draw)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 
 from anychip.plan import CacheLimits, TableChange
-from anychip.request import FinishReason, StepOutput
+from anychip.request import Failure, FinishReason, StepOutput
 
-from .hooks import SchedulerHooks
+from .estimate import OutputEstimate
+from .options import SchedulerOptions
+from .policy import POLICIES
 from .sequence import Sequence
 from .store import PageStore
+from .waiting import WaitingQueue
 
 
 class Counters(msgspec.Struct):
@@ -21,7 +24,9 @@ class Counters(msgspec.Struct):
     cached_tokens: int = 0
     generated_tokens: int = 0
     retractions: int = 0
+    preemptions: int = 0
     aborted: int = 0
+    timed_out: int = 0
     steps: int = 0
     check_violations: int = 0
 
@@ -29,23 +34,28 @@ class Counters(msgspec.Struct):
 class State:
     """A request is in exactly one of `queue`, `prefilling`, `decoding`, and always in `by_id`.
 
-    The queue is in order of arrival, which puts retracted requests in front of new ones.
     tables: what the plans so far said of every slot's page table.
-    admission_blocked: the head of the queue was tried and does not fit; nothing happened since
-    that could change it, so it is not tried again.
+    admission_blocked: those that wait were tried and none can start; nothing happened since that
+    could change it, so they are not tried again. now: the clock's time at this step.
     """
 
-    def __init__(self, limits: CacheLimits, hooks: SchedulerHooks, *, radix: bool) -> None:
+    def __init__(self, limits: CacheLimits, options: SchedulerOptions) -> None:
         self.limits = limits
-        self.hooks = hooks
+        self.options = options
+        self.hooks = options.hooks
         self.store = PageStore(
-            limits.pages, limits.page_size, radix=radix, force_miss=hooks.force_miss
+            limits.pages,
+            limits.page_size,
+            radix=options.radix,
+            force_miss=options.hooks.force_miss,
         )
+        self.estimate = OutputEstimate(options.conservativeness, options.headroom_tokens)
+        self.now = 0.0
         # Every running request may need one token of the budget: more would starve each other.
         self.slots = min(limits.max_running, limits.step_tokens)
         self.free_slots = list(range(self.slots - 1, -1, -1))
         self.tables: list[list[int]] = [[] for _ in range(self.slots)]
-        self.queue: deque[Sequence] = deque()
+        self.queue = WaitingQueue()
         self.prefilling: dict[str, Sequence] = {}
         self.decoding: dict[str, Sequence] = {}
         self.by_id: dict[str, Sequence] = {}
@@ -57,13 +67,26 @@ class State:
         """Return those that hold a slot."""
         return [*self.decoding.values(), *self.prefilling.values()]
 
+    def order(self) -> Iterable[Sequence]:
+        """Return those that wait, in the order in which they should start."""
+        return POLICIES[self.options.policy](self.queue, self.store)
+
+    def wait(self, sequence: Sequence) -> None:
+        """Queue it, where its arrival belongs."""
+        self.queue.add(sequence)
+        self.admission_blocked = False
+
     def start(self, sequence: Sequence) -> None:
-        """Give a slot to the head of the queue, whose prefix is attached already."""
-        self.queue.popleft()
+        """Give a slot to one that waits, whose prefix is attached already."""
+        for other in self.queue.before(sequence):
+            other.overtaken += 1
+        self.queue.remove(sequence)
+        sequence.follows = None
         sequence.slot = self.free_slots.pop()
         self.prefilling[sequence.request.id] = sequence
         if not sequence.admitted:
             sequence.admitted = True
+            sequence.since = self.now
             sequence.cached_tokens = sequence.computed
             self.counters.prompt_tokens += sequence.prompt_length
             self.counters.cached_tokens += sequence.computed
@@ -73,6 +96,12 @@ class State:
         if self.store.share(sequence):
             self.admission_blocked = False
 
+    def decode(self, sequence: Sequence) -> None:
+        """Its prefill is over. Those that waited for that may start now."""
+        name = sequence.request.id
+        self.decoding[name] = self.prefilling.pop(name)
+        self.admission_blocked = False
+
     def retract(self, sequence: Sequence) -> None:
         """Take slot and pages away and queue it again with its output kept.
 
@@ -81,10 +110,7 @@ class State:
         self._vacate(sequence)
         sequence.retractions += 1
         self.counters.retractions += 1
-        place = 0
-        while place < len(self.queue) and self.queue[place].arrival < sequence.arrival:
-            place += 1
-        self.queue.insert(place, sequence)
+        self.wait(sequence)
 
     def end(
         self,
@@ -93,11 +119,12 @@ class State:
         *,
         token_ids: tuple[int, ...] = (),
         error: str | None = None,
+        failure: Failure = Failure.INTERNAL,
     ) -> None:
         """Take a request out of everything and put its last output into the outbox."""
         if sequence.slot >= 0:
             # An abort caches too: it is how a stop string ends, and the next turn comes back.
-            if error is None:
+            if error is None or failure is not Failure.INTERNAL:
                 self.store.share(sequence)
             self._vacate(sequence)
         else:
@@ -105,7 +132,12 @@ class State:
             self.admission_blocked = False
         del self.by_id[sequence.request.id]
         self.counters.aborted += finish is FinishReason.ABORT
-        self.emit(sequence, token_ids, finish, error)
+        self.counters.timed_out += failure is not Failure.INTERNAL
+        if finish is not FinishReason.ERROR and sequence.admitted:
+            self.estimate.finished(sequence, self.limits.context_length)
+        if not self.by_id:
+            self.estimate.idle()
+        self.emit(sequence, token_ids, finish, error, failure)
 
     def end_spoiled(self, sequence: Sequence, error: str) -> None:
         """End a request whose logits are NaN. Its KV may be, and the prefix that it found too.
@@ -122,6 +154,7 @@ class State:
         token_ids: tuple[int, ...],
         finish: FinishReason | None = None,
         error: str | None = None,
+        failure: Failure = Failure.INTERNAL,
     ) -> None:
         """Put an output into the outbox."""
         self.counters.generated_tokens += len(token_ids)
@@ -133,6 +166,7 @@ class State:
                 cached_tokens=sequence.cached_tokens,
                 retractions=sequence.retractions,
                 error=error,
+                failure=failure,
             )
         )
 

@@ -46,6 +46,13 @@ class PageStore:
             self.allocator.give_back(evicted)
         return self.allocator.take(count)
 
+    def cached_tokens(self, sequence: Sequence) -> int:
+        """Tokens that `attach` would find; nothing is locked and nothing counts as used."""
+        if self.tree is None or self._force_miss:
+            return 0
+        namespace = sequence.request.namespace
+        return self.tree.cached_tokens(namespace, sequence.tokens[: len(sequence.tokens) - 1])
+
     def attach(self, sequence: Sequence) -> None:
         """Lock the longest cached prefix and make it the start of the sequence's table.
 
