@@ -6,7 +6,9 @@ that two sequences write or a token out of place changes what is read back, and 
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from anychip.plan import NOT_SAMPLED, SINK_PAGE, CacheLimits, StepPlan, StepResult
 from anychip.request import FinishReason, Request, SamplingParams, StepOutput
@@ -81,9 +83,11 @@ class TableRunner:
 class Session:
     """A scheduler with its runner; every step is checked and every output collected."""
 
-    def __init__(self, limits: CacheLimits, **options: object) -> None:
+    def __init__(
+        self, limits: CacheLimits, *, clock: Callable[[], float] = time.monotonic, **options: object
+    ) -> None:
         self.limits = limits
-        self.scheduler = Scheduler(limits, frozenset({EOS}), SchedulerOptions(**options))
+        self.scheduler = Scheduler(limits, frozenset({EOS}), SchedulerOptions(**options), clock)
         self.runner = TableRunner(limits)
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = defaultdict(list)
@@ -152,11 +156,12 @@ def limits(**values: int) -> CacheLimits:
 
 
 def ask(name: str, prompt: list[int], max_tokens: int = 8, **values: object) -> Request:
-    namespace = str(values.pop("namespace", ""))
+    namespace, priority = str(values.pop("namespace", "")), int(values.pop("priority", 0))
     fields = {"temperature": 0.0, "ignore_eos": True, **values}
     return Request(
         id=name,
         prompt=tuple(prompt),
         params=SamplingParams(max_tokens=max_tokens, **fields),
         namespace=namespace,
+        priority=priority,
     )

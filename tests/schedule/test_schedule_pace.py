@@ -1,0 +1,123 @@
+"""A long prefill shares its steps with those that decode, by what steps cost."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from table_model import Session, ask, limits
+
+from anychip.schedule.pace import LEAST_TOKENS, MEASURE_EVERY, Pace
+
+ALONE_S = 0.010
+PER_ROW_S = 0.000_1
+PER_TOKEN_S = 0.000_2
+
+
+class Timed(Session):
+    """Steps whose time follows from what they compute."""
+
+    def commit(self, plan):
+        rows = [len(row.tokens) for row in plan.rows]
+        decoding = rows.count(1)
+        self.seconds = ALONE_S + decoding * PER_ROW_S + (sum(rows) - decoding) * PER_TOKEN_S
+        self.take(self.scheduler.commit(plan, self.runner.run(plan), self.seconds))
+        assert self.scheduler.check() == []
+
+
+def streams(count: int, **options: object) -> Timed:
+    session = Timed(
+        limits(pages=3000, context_length=4500, max_running=64, step_tokens=2048, chunk=2048),
+        **options,
+    )
+    for number in range(count):
+        session.add(ask(f"stream{number}", [number + 1, 2, 3], 400))
+    for _ in range(20):
+        session.step()
+    return session
+
+
+def gaps_while(session: Timed, name: str) -> list[float]:
+    """Seconds of each step until the request has its first token."""
+    found = []
+    while not session.tokens[name]:
+        before = {n: len(t) for n, t in session.tokens.items() if n != name}
+        assert session.step()
+        assert all(len(session.tokens[n]) == count + 1 for n, count in before.items())
+        found.append(session.seconds)
+    return found
+
+
+def test_no_gap_more_than_doubles_while_a_long_prompt_arrives():
+    session = streams(12)
+    alone = session.seconds
+    session.add(ask("long", [1 + n % 40 for n in range(4000)], 4))
+    gaps = gaps_while(session, "long")
+    assert median(gaps) <= 2 * alone
+    assert max(gaps) <= 2 * alone
+    assert median(gaps) > 1.3 * alone, "and the room there is is used"
+    session.drain()
+    session.assert_right("long")
+
+
+def test_without_pacing_the_gap_is_forty_times_as_long():
+    """What the test above would see: the same session, its times not told."""
+    session = streams(12)
+    session.scheduler._pace = Pace(None)  # has measured nothing
+    alone = session.seconds
+    session.add(ask("long", [1 + n % 40 for n in range(4000)], 4))
+    session.step()
+    assert session.seconds > 20 * alone
+
+
+@pytest.mark.parametrize("target_ms", [15, 30, 60])
+def test_the_chunk_follows_a_target(target_ms):
+    session = streams(12, target_tpot_s=target_ms / 1000)
+    session.add(ask("long", [1 + n % 40 for n in range(4000)], 4))
+    gaps = gaps_while(session, "long")[3:-1]
+    mixed = [gap for gap in gaps if gap > 1.05 * (ALONE_S + 12 * PER_ROW_S)]
+    # Chunks have sizes of 2 and 3 times a power of two: up to a third under the target.
+    assert 0.66 * target_ms <= 1000 * median(mixed) <= target_ms
+
+
+def test_an_unreachable_target_still_lets_prefill_go_on():
+    session = streams(4, target_tpot_s=0.001)
+    session.add(ask("long", [1 + n % 40 for n in range(200)], 4))
+    gaps_while(session, "long")
+    chunks = [len(row.tokens) for plan in session.plans for row in plan.rows if row.start]
+    assert LEAST_TOKENS in chunks
+
+
+def test_many_that_wait_weigh_more_than_one_that_decodes():
+    pace = Pace(None)
+    pace.measured(1, 0, 0.010)
+    pace.measured(1, 100, 0.030)
+    alone, crowd = pace.prefill_tokens(1, 1), pace.prefill_tokens(1, 32)
+    assert alone is not None and crowd is not None
+    assert crowd >= 16 * alone
+
+
+def test_nothing_measured_limits_nothing_and_decoding_alone_is_measured_anew():
+    pace = Pace(None)
+    assert pace.prefill_tokens(3, 1) is None
+    assert pace.prefill_tokens(0, 1) is None
+    pace.measured(0, 100, 0.02)
+    assert pace.prefill_tokens(3, 1) == 0, "first it has to know what decoding alone takes"
+    pace.measured(3, 0, 0.01)
+    for _ in range(MEASURE_EVERY):
+        assert pace.prefill_tokens(3, 1)
+        pace.measured(3, 40, 0.018)
+    assert pace.prefill_tokens(3, 1) == 0
+    pace.measured(3, 0, 0.01)
+    assert pace.prefill_tokens(3, 1)
+
+
+def test_one_slow_step_changes_little():
+    pace = Pace(None)
+    for _ in range(5):
+        pace.measured(3, 0, 0.01)
+        pace.measured(3, 32, 0.016)
+    before = pace.prefill_tokens(3, 1)
+    pace.measured(3, 32, 1.0)
+    pace.measured(3, 0, 1.0)
+    assert pace.prefill_tokens(3, 1) == before
