@@ -33,7 +33,7 @@ LIMITS = [
     ("--dtype fp8", ["--dtype", "'fp8'", "auto, float32, bfloat16, float16"]),
     ("--kv-cache-dtype fp8_e5m2", ["--kv-cache-dtype", "fp8_e5m2", "bfloat16"]),
     ("--load-format dummy", ["--load-format", "safetensors, gguf", "convert"]),
-    ("--schedule-policy lpm", ["--schedule-policy", "lpm", "fcfs", "not there yet"]),
+    ("--schedule-policy hrrn", ["--schedule-policy", "hrrn", "fcfs, lpm, priority"]),
     ("--radix-eviction-policy lfu", ["--radix-eviction-policy", "lru"]),
     ("--log-level loud", ["--log-level", "debug, info"]),
     ("--tp-size 2", ["--tp-size", "2", "tensor parallelism is not there yet"]),
@@ -85,7 +85,7 @@ SGLANG = {
     "--ssl-keyfile": "--host",
     "--tool-call-parser": "--chat-template",
     "--log-requests": "--log-level",
-    "--schedule-conservativeness": "--max-running-requests",
+    "--prefill-max-requests": "--max-running-requests",
     "--tokenizer-mode": "--tokenizer-path",
 }
 

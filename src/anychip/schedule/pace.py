@@ -18,7 +18,7 @@ MEASURE_EVERY = 32
 FIRST_TOKENS = 64
 """Prefill tokens of a mixed step before any was measured."""
 
-LEAST_TOKENS = 16
+LEAST_TOKENS = 8
 """Prefill goes on, however slow: nobody waits for ever."""
 
 

@@ -21,12 +21,20 @@ _LATENCY = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _GAUGES: tuple[tuple[str, str, str], ...] = (
     ("num_running_reqs", "running", "Requests that hold a slot."),
     ("num_queue_reqs", "queued", "Requests that wait."),
+    ("num_queue_tokens", "queued_tokens", "Tokens of the requests that wait."),
+    (
+        "new_token_ratio",
+        "expected_output",
+        "Share of its rest that each request is given room for.",
+    ),
 )
 _COUNTERS: tuple[tuple[str, str, str], ...] = (
     ("prompt_tokens", "prompt_tokens", "Prompt tokens of admitted requests."),
     ("cached_tokens", "cached_tokens", "Prompt tokens whose KV came from the prefix cache."),
     ("generation_tokens", "generated_tokens", "Tokens generated."),
     ("num_retracted_requests", "retractions", "Retractions for lack of cache memory."),
+    ("num_preempted_requests", "preemptions", "Retractions for the sake of a higher priority."),
+    ("num_timed_out_requests", "timed_out", "Requests that waited or ran for too long."),
     ("evicted_pages", "evicted_pages", "Pages evicted from the prefix cache."),
     ("engine_steps", "steps", "Steps of the engine."),
     ("check_violations", "check_violations", "Broken scheduler invariants; 0 or a bug."),
