@@ -41,7 +41,7 @@ def wanted(oracle: Oracle, prompts: list[list[int]]) -> list[list[int]]:
     return [oracle.answer(prompt, NEW_TOKENS) for prompt in prompts]
 
 
-def run(folder, oracle, prompts, wanted, backend, case, **more) -> None:
+def run(folder, oracle, prompts, wanted, backend, case, overlap=False, **more) -> None:
     cache, chunk, batch, retract, page = case
     asked = config(
         folder,
@@ -52,7 +52,7 @@ def run(folder, oracle, prompts, wanted, backend, case, **more) -> None:
         page_size=page,
         **more,
     )
-    with OfflineEngine(asked) as offline:
+    with OfflineEngine(asked, overlap=overlap) as offline:
         for start in range(0, len(prompts), batch):
             found = offline.generate(prompts[start : start + batch], greedy(NEW_TOKENS))
             for completion, prompt, tokens in zip(
@@ -81,6 +81,16 @@ def bfloat16(folder, prompts) -> list[list[int]]:
 def test_cpu_in_bfloat16_equals_itself(folder, prompts, bfloat16, case) -> None:
     """No tie rule here: with the same rounding everywhere, every token is the same."""
     run(folder, None, prompts, bfloat16, "cpu", case, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_cpu_in_bfloat16_with_overlapped_steps(folder, prompts, bfloat16, case) -> None:
+    run(folder, None, prompts, bfloat16, "cpu", case, overlap=True, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("case", SOME[::2], ids=str)
+def test_fake_with_overlapped_steps(folder, oracle, prompts, wanted, case) -> None:
+    run(folder, oracle, prompts, wanted, "fake", case, overlap=True)
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)

@@ -57,7 +57,7 @@ def staged(*plans: StepPlan) -> dict[str, list]:
     staging = Staging(memory, largest, tables, 4)
     for plan in plans:
         sizes = sizes_of(plan, page_size=4, most_pages=8)
-        staging.fill(plan, sizes)
+        staging.fill(plan, sizes, np.zeros(8, np.int32))
     found = {}
     for name, section in sections(sizes).items():
         words = memory.words[section.start : section.end]

@@ -7,10 +7,10 @@ that two sequences write or a token out of place changes what is read back, and 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 
-from anychip.plan import NOT_SAMPLED, SINK_PAGE, CacheLimits, StepPlan, StepResult
+from anychip.plan import NOT_SAMPLED, PREV, SINK_PAGE, CacheLimits, StepPlan, StepResult
 from anychip.request import FinishReason, Request, SamplingParams, StepOutput
 from anychip.schedule.noise import uniform
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
@@ -45,27 +45,39 @@ class TableRunner:
 
     def __init__(self, limits: CacheLimits) -> None:
         self.limits = limits
+        self.sampled: dict[int, int] = {}  # by the step before, by slot
         self.tables: dict[int, list[int]] = defaultdict(list)
         self.memory: dict[int, list[int | None]] = {
             page: [None] * limits.page_size for page in range(1, limits.pages + 1)
         }
 
-    def run(self, plan: StepPlan) -> StepResult:
+    def run(self, plan: StepPlan, lost: frozenset[int] = frozenset()) -> StepResult:
+        """lost: slots whose rows follow on a step that failed; nobody wants what they give."""
         assert 0 < plan.token_count <= self.limits.step_tokens
         assert len({row.slot for row in plan.rows}) == len(plan.rows)
+        rows = [row for row in plan.rows if row.slot not in lost]
         for change in plan.changes:
+            if change.slot in lost:
+                continue
             table = self.tables[change.slot]
             assert change.first <= len(table)
             table[change.first : change.first + len(change.pages)] = change.pages
-        for row in plan.rows:
+        for row in rows:
             for position, token in enumerate(row.tokens, row.start):
+                if token == PREV:
+                    assert len(row.tokens) == 1
+                    token = self.sampled[row.slot]
                 page, offset = self.place(row.slot, position)
                 self.memory[page][offset] = token
         answers = []
         for row in plan.rows:
             assert 0 <= row.slot < self.limits.max_running
-            seen = [self.read(row.slot, at) for at in range(row.start + len(row.tokens))]
+            positions = range(row.start + len(row.tokens) if row.slot not in lost else 0)
+            seen = [self.read(row.slot, at) for at in positions]
             answers.append(next_token(seen, row.noise) if row.sample else NOT_SAMPLED)
+        self.sampled = {
+            row.slot: token for row, token in zip(plan.rows, answers, strict=True) if row.sample
+        }
         return StepResult(tokens=tuple(answers))
 
     def place(self, slot: int, position: int) -> tuple[int, int]:
@@ -81,12 +93,24 @@ class TableRunner:
 
 
 class Session:
-    """A scheduler with its runner; every step is checked and every output collected."""
+    """A scheduler with its runner; every step is checked and every output collected.
+
+    overlap: a step is planned behind the one in flight. "eager": the runner is as far as it can
+    be; "lazy": it runs a step only when its result is wanted.
+    """
 
     def __init__(
-        self, limits: CacheLimits, *, clock: Callable[[], float] = time.monotonic, **options: object
+        self,
+        limits: CacheLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        overlap: str = "",
+        **options: object,
     ) -> None:
-        self.limits = limits
+        self.limits, self.overlap = limits, overlap
+        self.takes_priorities = options.get("policy") == "priority"
+        self.flights: deque[tuple[StepPlan, StepResult | None]] = deque()
+        self.lost: frozenset[int] = frozenset()
         self.scheduler = Scheduler(limits, frozenset({EOS}), SchedulerOptions(**options), clock)
         self.runner = TableRunner(limits)
         self.requests: dict[str, Request] = {}
@@ -117,12 +141,50 @@ class Session:
         assert self.scheduler.check() == []
 
     def step(self) -> bool:
+        if self.overlap:
+            return self.overlapped_step()
         plan = self.plan()
         if plan is None:
             self.take(self.scheduler.take_outputs())
             return False
         self.commit(plan)
         return True
+
+    def overlapped_step(self) -> bool:
+        self.take_off(ahead=True)
+        if not self.flights:
+            self.take(self.scheduler.take_outputs())
+            return False
+        self.land(*self.flights.popleft())
+        return True
+
+    def take_off(self, *, ahead: bool) -> None:
+        """Have a step in flight, where there is one to run, and with `ahead` one behind it."""
+        if not self.flights:
+            self.launch(self.plan())
+        if ahead and self.overlap and len(self.flights) == 1:
+            self.launch(self.scheduler.plan_ahead())
+            assert self.scheduler.check() == []
+
+    def land(self, plan: StepPlan, result: StepResult | None) -> None:
+        result, self.lost = result or self.runner.run(plan, self.lost), frozenset()
+        self.take(self.scheduler.commit(plan, result))
+        assert self.scheduler.check() == []
+
+    def fail(self, plan: StepPlan, result: StepResult | None) -> set[str]:
+        """The oldest step fails; who ends by it. One that is not run yet never is."""
+        follows_on = bool(self.flights) and result is None
+        live, rows = self.scheduler._state.by_id, self.scheduler._flights[0].sequences
+        slots = frozenset(s.slot for s in rows if live.get(s.request.id) is s)
+        self.lost = slots if follows_on else frozenset()
+        outputs = self.scheduler.fail(plan, "the chip said no")
+        self.take(outputs)
+        assert self.scheduler.check() == []
+        return {output.request_id for output in outputs}
+
+    def launch(self, plan: StepPlan | None) -> None:
+        if plan is not None:
+            self.flights.append((plan, self.runner.run(plan) if self.overlap == "eager" else None))
 
     def drain(self, most_steps: int = 20_000) -> None:
         for _ in range(most_steps):

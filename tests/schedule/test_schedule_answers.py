@@ -92,12 +92,12 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("add"), st.integers(0, 2**16)),
     st.tuples(st.just("abort"), st.integers(0, 2**16)),
     st.tuples(st.just("late abort"), st.integers(0, 2**16)),
-    st.tuples(st.just("fail"), st.just(0)),
+    st.tuples(st.just("fail"), st.integers(0, 1)),
     st.tuples(st.just("step"), st.integers(1, 6)),
 )
 
 
-def random_request(name: str, seed: int):
+def random_request(name: str, seed: int, with_priority: bool):
     rng = random.Random(seed)
     length = rng.choice([1, 2, 5, 9, 20, 33])
     prompt = [1, 2, 3, 4, 5, 6, 7, 8][: rng.randrange(9)]
@@ -110,6 +110,7 @@ def random_request(name: str, seed: int):
         seed=seed,
         ignore_eos=rng.random() < 0.7,
         namespace=rng.choice(["", "", "b"]),
+        priority=rng.choice([-20, 0, 0, 15]) if with_priority else 0,
     )
 
 
@@ -118,7 +119,7 @@ def run_operation(session: Session, operation: tuple[str, int], gone: set[str]) 
     names = sorted(session.requests)
     if kind == "add":
         try:
-            session.add(random_request(f"r{len(names)}", number))
+            session.add(random_request(f"r{len(names)}", number, session.takes_priorities))
         except RequestRefused:
             return
     elif kind == "abort" and names:
@@ -134,25 +135,23 @@ def run_operation(session: Session, operation: tuple[str, int], gone: set[str]) 
 
 
 def between_plan_and_commit(session: Session, kind: str, number: int, gone: set[str]) -> None:
-    plan = session.plan()
-    if plan is None:
+    session.take_off(ahead=number % 2 == 1)
+    if not session.flights:
         return
+    plan, result = session.flights.popleft()
     if kind == "fail":
-        outputs = session.scheduler.fail(plan, "the chip said no")
-        gone.update(output.request_id for output in outputs)
-        session.take(outputs)
-        assert session.scheduler.check() == []
+        gone.update(session.fail(plan, result))
         return
     names = sorted(session.requests)
     name = names[number % len(names)]
     before = list(session.tokens[name])
     if session.scheduler.abort(name):
         gone.add(name)
-        session.commit(plan)
+        session.land(plan, result)
         assert session.tokens[name] == before
         assert session.finish(name) is FinishReason.ABORT
     else:
-        session.commit(plan)
+        session.land(plan, result)
 
 
 @settings(
@@ -171,9 +170,10 @@ def between_plan_and_commit(session: Session, kind: str, number: int, gone: set[
     every=st.sampled_from([0, 0, 2, 5]),
     headroom=st.sampled_from([1, 1, 32]),
     policy=st.sampled_from(["fcfs", "lpm", "priority", "shortest-prefill-first"]),
+    overlap=st.sampled_from(["", "eager", "lazy"]),
 )
 def test_any_order_of_events(
-    operations, page_size, positions, chunk, running, radix, every, headroom, policy
+    operations, page_size, positions, chunk, running, radix, every, headroom, policy, overlap
 ):
     session = Session(
         limits(
@@ -186,6 +186,7 @@ def test_any_order_of_events(
         ),
         radix=radix,
         policy=policy,
+        overlap=overlap,
         headroom_tokens=headroom,
         conservativeness=headroom / 32,  # the lower, the more retractions
         hooks=SchedulerHooks(force_retract_every=every),

@@ -305,7 +305,7 @@ def test_plan_and_commit_alternate():
     with pytest.raises(ValueError, match="row 0 asked for a token and got -2"):
         session.scheduler.commit(plan, StepResult(tokens=(-2,)))
     session.commit(plan)
-    with pytest.raises(ValueError, match="step 1 is not in flight"):
+    with pytest.raises(ValueError, match="step 1 is not the oldest in flight"):
         session.scheduler.commit(plan, StepResult(tokens=(1,)))
     session.drain()
     session.assert_right("a")

@@ -55,9 +55,17 @@ REFUSALS = (
 """What a user can mend: told without a traceback."""
 
 
-def build_engine(config: ServeConfig, report: Report) -> tuple[Engine, EngineInfo]:
+def build_served_engine(config: ServeConfig, report: Report) -> tuple[Engine, EngineInfo]:
+    """Build an engine for a loop in `Engine.serve`. Raises StartError as `build_engine` does."""
+    return build_engine(config, report, overlap=not config.disable_overlap_schedule)
+
+
+def build_engine(
+    config: ServeConfig, report: Report, *, overlap: bool = False
+) -> tuple[Engine, EngineInfo]:
     """Open, check, plan, load. report: takes the lines of the start-up log.
 
+    overlap: `Engine.step` is called in `Engine.serve` alone.
     Raises StartError with a text for the user; nothing stays open then.
     """
     try:
@@ -65,7 +73,7 @@ def build_engine(config: ServeConfig, report: Report) -> tuple[Engine, EngineInf
     except REFUSALS as error:
         raise StartError(str(error)) from error
     try:
-        return _start(config, opened, report)
+        return _start(config, opened, report, overlap)
     except BaseException as error:
         opened.close()
         if isinstance(error, REFUSALS):
@@ -73,7 +81,9 @@ def build_engine(config: ServeConfig, report: Report) -> tuple[Engine, EngineInf
         raise
 
 
-def _start(config: ServeConfig, opened: Opened, report: Report) -> tuple[Engine, EngineInfo]:
+def _start(
+    config: ServeConfig, opened: Opened, report: Report, overlap: bool
+) -> tuple[Engine, EngineInfo]:
     eos_ids = _eos_ids(config, opened)
     _report_chip(config, opened, report)
     recorder = opened.record()
@@ -98,7 +108,8 @@ def _start(config: ServeConfig, opened: Opened, report: Report) -> tuple[Engine,
         runner.checker = step_checker(
             opened, config.check_ops_path, config.device_index, config.chip_option
         )
-    engine = Engine(_scheduler(config, limits, eos_ids), runner, opened.close)
+    scheduler = _scheduler(config, limits, eos_ids)
+    engine = Engine(scheduler, runner, opened.close, overlap=overlap)
     info = _info(config, opened, limits, memory, recorder)
     return engine, msgspec.structs.replace(info, eos_ids=tuple(sorted(eos_ids)))
 

@@ -25,7 +25,7 @@ from anychip.plan import SchedulerStats
 from anychip.request import FinishReason, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 
-DEFAULT_BUILDER = "anychip.engine.build:build_engine"
+DEFAULT_BUILDER = "anychip.engine.build:build_served_engine"
 
 BACKLOG = 8192
 """Outputs that may wait for one reader; one that falls further behind is aborted."""

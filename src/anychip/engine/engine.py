@@ -1,14 +1,20 @@
-"""The centre: plan, run, commit. One thread calls it."""
+"""The centre: plan, run, commit. One thread calls it.
+
+With overlapped steps (`overlap.py`) the next step is planned and launched before the oldest is
+committed; without, each is committed before the next is planned.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from anychip.contract.errors import ChipError
-from anychip.plan import SchedulerStats, StepPlan, StepResult
+from anychip.engine.overlap import OverlappedSteps
+from anychip.engine.steps import InlineSteps, StepRunner, Steps
+from anychip.plan import SchedulerStats, StepPlan
 from anychip.request import Request, StepOutput
 from anychip.schedule.scheduler import Scheduler
 
@@ -18,23 +24,23 @@ CHECK_EVERY_S = 60.0
 log = logging.getLogger("anychip.engine")
 
 
-class StepRunner(Protocol):
-    """What computes a plan: `run.runner.Runner`, or a script in tests."""
-
-    def run(self, plan: StepPlan) -> StepResult:
-        """Compute one step. Raises ChipError."""
-
-    def close(self) -> None:
-        """Give back the device."""
-
-
 class Engine:
-    """A scheduler and a runner. `on_close` runs after the runner is closed."""
+    """A scheduler and a runner. `on_close` runs after the runner is closed.
+
+    overlap: a step runs while the one before is booked; call `step` in a loop of `serve` then.
+    """
 
     def __init__(
-        self, scheduler: Scheduler, runner: StepRunner, on_close: Callable[[], None] | None = None
+        self,
+        scheduler: Scheduler,
+        runner: StepRunner,
+        on_close: Callable[[], None] | None = None,
+        *,
+        overlap: bool = False,
     ) -> None:
         self.scheduler, self.runner, self._on_close = scheduler, runner, on_close
+        self._steps: Steps = OverlappedSteps(runner) if overlap else InlineSteps(runner)
+        self._in_flight: deque[StepPlan] = deque()
         self._checked = time.monotonic()
 
     def submit(self, request: Request) -> None:
@@ -55,21 +61,32 @@ class Engine:
 
     def step(self) -> list[StepOutput]:
         """One step. A fatal device error propagates; another ends the step's requests."""
-        plan = self.scheduler.plan()
-        if plan is None:
+        if not self._in_flight:
+            self._launch(self.scheduler.plan())
+        if not self._in_flight:
             return self.scheduler.take_outputs()
-        begun = time.perf_counter()
+        if len(self._in_flight) < self._steps.depth:
+            self._launch(self.scheduler.plan_ahead())
+        plan = self._in_flight.popleft()
         try:
-            result = self.runner.run(plan)
+            result, seconds = self._steps.collect()
         except ChipError as error:
             if error.fatal:
                 raise
             log.error("step %d failed: %s", plan.step, error)
             return self.scheduler.fail(plan, str(error))
-        seconds = time.perf_counter() - begun
         outputs = self.scheduler.commit(plan, result, seconds)
         self._check_when_idle()
         return outputs
+
+    def serve(self, loop: Callable[[], None]) -> None:
+        """Run a loop that steps, in the thread that it belongs to. Raises what it raises."""
+        self._steps.run_beside(loop)
+
+    def _launch(self, plan: StepPlan | None) -> None:
+        if plan is not None:
+            self._in_flight.append(plan)
+            self._steps.launch(plan)
 
     def _check_when_idle(self) -> None:
         """Look through the books between requests; a violation is a log line and a metric."""

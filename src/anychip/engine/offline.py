@@ -30,14 +30,21 @@ class Completion:
 
 
 class OfflineEngine:
-    """Builds an engine, generates, closes. Use it as a context manager."""
+    """Builds an engine, generates, closes. Use it as a context manager.
+
+    overlap: steps run while the ones before are booked, as they do in a server.
+    """
 
     def __init__(
-        self, config: ServeConfig, report: Callable[[str], None] = lambda line: None
+        self,
+        config: ServeConfig,
+        report: Callable[[str], None] = lambda line: None,
+        *,
+        overlap: bool = False,
     ) -> None:
         path = model_path(config)
         config = dataclasses.replace(config, model_path=str(path))
-        self.engine, self.info = build_engine(config, report)
+        self.engine, self.info = build_engine(config, report, overlap=overlap)
         try:
             self.tokenizer: Tokenizer = open_tokenizer(Path(config.tokenizer_path or path))
             self._template = open_chat_template(self.tokenizer, config.chat_template)
@@ -89,9 +96,13 @@ def run_requests(engine: Engine, requests: Sequence[Request]) -> list[Completion
     found = {r.id: Completion("", [], None, len(r.prompt), 0) for r in requests}
     for request in requests:
         engine.submit(request)
-    while any(c.finish is None for c in found.values()):
-        for output in engine.step():
-            _add(found[output.request_id], output)
+
+    def step_until_all_ended() -> None:
+        while any(c.finish is None for c in found.values()):
+            for output in engine.step():
+                _add(found[output.request_id], output)
+
+    engine.serve(step_until_all_ended)
     return list(found.values())
 
 

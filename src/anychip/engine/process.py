@@ -70,6 +70,9 @@ class ServedEngine(Protocol):
     def stats(self) -> SchedulerStats:
         """A snapshot for metrics."""
 
+    def serve(self, loop: Callable[[], None]) -> None:
+        """Run a loop that steps, in the thread that it belongs to."""
+
     def close(self) -> None:
         """Give the chip back."""
 
@@ -118,7 +121,7 @@ def _boot(connection: Connection) -> int:
 
 def _serve(connection: Connection, engine: ServedEngine) -> int:
     try:
-        EngineLoop(connection, engine).run()
+        engine.serve(EngineLoop(connection, engine).run)
     except PeerGone:
         raise
     except Exception as error:

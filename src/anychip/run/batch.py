@@ -12,7 +12,7 @@ import numpy.typing as npt
 from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import Buffer, IndexPair, Shape, Tensor
-from anychip.plan import Row, StepPlan
+from anychip.plan import PREV, Row, StepPlan
 from anychip.run.sizes import KEPT, Sizes
 from anychip.run.tables import PageTables
 
@@ -87,6 +87,17 @@ class Layout:
         self.source = words[:count].data
 
 
+def _put_sampled(
+    rows: tuple[Row, ...], arrays: dict[str, npt.NDArray[np.int32]], sampled: npt.NDArray[np.int32]
+) -> None:
+    """Replace every PREV by what its slot sampled in the step before."""
+    tokens = arrays["tokens"]
+    (places,) = np.nonzero(tokens == PREV)
+    if len(places):
+        slots = np.array([row.slot for row in rows], np.int32)
+        tokens[places] = sampled[slots[arrays["token_rows"][places]]]
+
+
 class Staging:
     """Host words and device words of the largest step; each step fills a front part of both."""
 
@@ -109,10 +120,14 @@ class Staging:
         layout = sections(sizes)
         return {n: self._device(layout[n]) for n in FLOAT_INPUTS}
 
-    def fill(self, plan: StepPlan, sizes: Sizes) -> None:
-        """Write a plan's arrays and queue their copy to the device."""
+    def fill(self, plan: StepPlan, sizes: Sizes, sampled: npt.NDArray[np.int32]) -> None:
+        """Write a plan's arrays and queue their copy to the device.
+
+        sampled: tokens of the step before by slot, int32 [max_running], for PREV.
+        """
         layout = self._layout(sizes)
         self._fill_tokens(plan.rows, sizes, layout.arrays)
+        _put_sampled(plan.rows, layout.arrays, sampled)
         if not sizes.greedy:  # nothing reads them in a greedy step
             sampling = [row for row in plan.rows if row.sample]
             layout.arrays["top_k"][:] = [row.top_k for row in sampling]

@@ -61,6 +61,7 @@ class Runner:
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
         )
+        self._sampled = np.zeros(limits.max_running, np.int32)  # by slot, in the step before
         self._drawn = np.zeros(limits.max_running, np.int32)
         self.host_traffic = HostTraffic()
         self.last: StepProgram | None = None
@@ -70,13 +71,13 @@ class Runner:
         """Compute one step and wait for its tokens. Raises ChipError."""
         self._tables.apply(plan.changes)
         sizes = sizes_of(plan, self._plan.group.page_size, self._plan.most_pages)
-        self._staging.fill(plan, sizes)
+        self._staging.fill(plan, sizes, self._sampled)
         program = self._compute(sizes, plan.step)
         self.last = program
         drawn = iter(self._read_tokens(program, sizes))
-        return StepResult(
-            tokens=tuple(next(drawn) if row.sample else NOT_SAMPLED for row in plan.rows)
-        )
+        tokens = tuple(next(drawn) if row.sample else NOT_SAMPLED for row in plan.rows)
+        self._sampled[[row.slot for row in plan.rows]] = tokens
+        return StepResult(tokens=tokens)
 
     def _compute(self, sizes: Sizes, step: int) -> StepProgram:
         if self.checker is not None:

@@ -26,6 +26,18 @@ def end_overdue(state: State, options: SchedulerOptions, now: float) -> None:
                 state.end(sequence, FinishReason.ERROR, error=text, failure=Failure.RAN_TOO_LONG)
 
 
+def someone_is_overdue(state: State, options: SchedulerOptions, now: float) -> bool:
+    """Whether `end_overdue` would end anyone."""
+    limits = {False: options.waiting_timeout_s, True: options.running_timeout_s}
+    if limits == {False: None, True: None}:
+        return False
+    for sequence in state.by_id.values():
+        limit = limits[sequence.admitted]
+        if limit is not None and now - sequence.since > limit:
+            return True
+    return False
+
+
 def _ran_too_long(sequence: Sequence, now: float, limit_s: float) -> str:
     return (
         f"ran for {now - sequence.since:.1f} s, the limit is {limit_s:g} s (--running-timeout); "

@@ -69,6 +69,8 @@ def _tables(state: State) -> Iterator[str]:
         name, told = f"request {sequence.request.id!r}", sequence.dirty_from
         if state.tables[sequence.slot][:told] != sequence.pages[:told]:
             yield f"{name}: the plans told another page table than its own"
+        if sequence.planned > len(sequence.pages) * size:
+            yield f"{name}: steps in flight compute {sequence.planned} positions, it has no page"
         if not sequence.shared * size <= sequence.computed <= len(sequence.pages) * size:
             yield (
                 f"{name}: {sequence.computed} positions computed, {len(sequence.pages)} pages "

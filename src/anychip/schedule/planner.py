@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from anychip.plan import Row, StepPlan, TableChange
 
 from .admission import admitted
 from .pace import Pace
-from .preemption import make_room_for_urgent
-from .retraction import gives_way, make_room_for_decodes
+from .preemption import urgent_victims
+from .retraction import gives_way, make_room_for_decodes, pages_missing
 from .sequence import Sequence
 from .state import State
 
@@ -23,13 +25,13 @@ class Planner:
         self._budget = state.limits.step_tokens
 
     def fill(self, step: int) -> StepPlan | None:
-        """Return the plan, or None where nothing can run."""
+        """Return the plan, or None where nothing can run. No step is in flight."""
         state = self._state
         make_room_for_decodes(state)
-        if state.options.policy == "priority" and state.options.preempt_from is not None:
-            make_room_for_urgent(state, state.options.preempt_from)
-        for sequence in state.decoding.values():
-            self._add(sequence, 1)
+        for victim in urgent_victims(state):
+            state.counters.preemptions += 1
+            state.retract(victim)
+        self._decode(state.decoding.values())
         self._limit_prefill()
         self._prefill()
         # No row although some wait: only prefills run and none of them gets a page. One gives
@@ -38,9 +40,30 @@ class Planner:
             if state.prefilling:
                 state.retract(gives_way(state, state.prefilling.values()))
             self._prefill()
+        return self._plan(step)
+
+    def fill_ahead(self, step: int) -> StepPlan | None:
+        """Return the plan behind a step in flight.
+
+        None where that has to land first: because someone has to give way, or nothing can run.
+        """
+        state = self._state
+        decoding = [s for s in state.running() if s.decodes(state.limits.context_length)]
+        if pages_missing(state, decoding) > state.store.available or urgent_victims(state):
+            return None
+        self._decode(decoding)
+        self._limit_prefill()
+        self._prefill()
+        return self._plan(step)
+
+    def _plan(self, step: int) -> StepPlan | None:
         if not self._rows:
             return None
         return StepPlan(step=step, rows=tuple(self._rows), changes=tuple(self._changes))
+
+    def _decode(self, sequences: Iterable[Sequence]) -> None:
+        for sequence in sequences:
+            self._add(sequence, 1)
 
     def _prefill(self) -> None:
         for sequence in self._state.prefilling.values():
@@ -62,21 +85,23 @@ class Planner:
 
     def _add_chunk(self, sequence: Sequence) -> None:
         store, limits = self._state.store, self._state.limits
-        room = (len(sequence.pages) + store.available) * limits.page_size - sequence.computed
-        left = len(sequence.tokens) - sequence.computed
+        room = (len(sequence.pages) + store.available) * limits.page_size - sequence.planned
+        left = len(sequence.tokens) - sequence.planned
         size = min(limits.chunk, self._budget, left, room)
         if size > 0:
             self._add(sequence, size)
 
     def _add(self, sequence: Sequence, count: int) -> None:
         store = self._state.store
-        missing = store.pages_for(sequence.computed + count) - len(sequence.pages)
+        missing = store.pages_for(sequence.planned + count) - len(sequence.pages)
         if missing > 0:
             sequence.pages += store.take(missing)
         # Only a row carries its slot's changes: where the step fails, every sequence whose
         # table the runner may have missed ends with it.
         if sequence.dirty_from < len(sequence.pages):
             self._changes.append(self._state.tell_table(sequence))
-        self._rows.append(sequence.row(count))
+        row = sequence.row(count)
+        sequence.take_off(row)
+        self._rows.append(row)
         self.sequences.append(sequence)
         self._budget -= count

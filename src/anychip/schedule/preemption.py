@@ -7,26 +7,27 @@ from .sequence import Sequence
 from .state import State
 
 
-def make_room_for_urgent(state: State, preempt_from: int) -> None:
-    """Retract those of lower priority that the first in line needs gone, or nobody.
+def urgent_victims(state: State) -> list[Sequence]:
+    """Return whom the first in line needs gone and may drive out; nobody where that is in vain.
 
-    Before the step's rows are chosen: whoever is retracted has none in it.
+    Retract them before the step's rows are chosen: whoever is retracted has none in it.
     """
+    preempt_from = state.options.preempt_from
+    if state.options.policy != "priority" or preempt_from is None:
+        return []
     if state.admission_blocked or not state.queue:
-        return
+        return []
     first = next((s for s in state.order() if not prefix_is_coming(state, s)), None)
     if first is None:
-        return
+        return []
     least = first.request.priority - preempt_from
     lower = [s for s in state.running() if s.request.priority <= least]
     if not lower:
-        return
+        return []
     state.store.attach(first)
     victims = _fewest(state, first, lower)
     state.store.detach(first)
-    for victim in victims:
-        state.counters.preemptions += 1
-        state.retract(victim)
+    return victims
 
 
 def _fewest(state: State, first: Sequence, lower: list[Sequence]) -> list[Sequence]:

@@ -31,22 +31,32 @@ def make_room_for_decodes(state: State) -> None:
     Progress: whoever is retracted here had a token since its admission, or makes way for one
     that gets a token in this very step; tokens are kept, so this cannot go on for ever.
     """
-    for sequence in _at_page_end(state):
+    for sequence in _at_page_end(state, state.decoding.values()):
         # It holds every page there is, so nothing is left to evict and nobody to retract.
         if len(sequence.pages) >= state.limits.pages:
             state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
-    while len(_at_page_end(state)) > state.store.available:
+    while pages_missing(state, state.decoding.values()) > state.store.available:
         state.estimate.retracted(state.running(), state.limits.context_length)
         state.retract(gives_way(state, state.running()))
 
 
 def force_retraction(state: State) -> None:
     """Retract one on purpose; only one that got a token since it started, or nothing would end."""
-    every = state.hooks.force_retract_every
-    if every and state.decoding and (state.counters.steps + 1) % every == 0:
+    if state.decoding and retraction_is_forced(state):
         state.retract(gives_way(state, state.decoding.values()))
 
 
-def _at_page_end(state: State) -> list[Sequence]:
+def retraction_is_forced(state: State) -> bool:
+    """Whether a test wants one with the next step."""
+    every = state.hooks.force_retract_every
+    return bool(every) and (state.counters.steps + 1) % every == 0
+
+
+def pages_missing(state: State, decoding: Iterable[Sequence]) -> int:
+    """Return how many pages these need for one token more each."""
+    return len(_at_page_end(state, decoding))
+
+
+def _at_page_end(state: State, decoding: Iterable[Sequence]) -> list[Sequence]:
     size = state.limits.page_size
-    return [s for s in state.decoding.values() if s.computed == len(s.pages) * size]
+    return [s for s in decoding if s.planned == len(s.pages) * size]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from anychip.plan import NOT_SAMPLED, CacheLimits, Row, SchedulerStats, StepPlan, StepResult
 from anychip.request import FinishReason, Request, StepOutput
 
-from .deadlines import end_overdue
+from .deadlines import end_overdue, someone_is_overdue
 from .hooks import SchedulerHooks
 from .invariants import violations
 from .options import DEFAULT_OPTIONS, SchedulerOptions
@@ -25,7 +26,7 @@ from .refusal import (
     refuse_options,
     refuse_unfit,
 )
-from .retraction import force_retraction
+from .retraction import force_retraction, retraction_is_forced
 from .sequence import Sequence
 from .state import State
 
@@ -51,7 +52,7 @@ class _Flight(msgspec.Struct, frozen=True):
 class Scheduler:
     """Decides what every step computes: plan, run it, commit, again.
 
-    One step is in flight at a time; while it is, nothing that it reads is given back. Called
+    With `plan_ahead` a second step may be in flight, behind the first: steps land in order. Called
     from one thread. clock: seconds that time-outs are counted in; it never goes back.
     """
 
@@ -69,7 +70,7 @@ class Scheduler:
         self._clock = clock
         self._eos_ids = eos_ids
         self._arrivals = 0
-        self._flight: _Flight | None = None
+        self._flights: deque[_Flight] = deque()
 
     def add(self, request: Request) -> None:
         """Queue a request. RequestRefused (QueueFull where it is only too many) changes nothing."""
@@ -86,13 +87,13 @@ class Scheduler:
     def abort(self, request_id: str) -> bool:
         """End a request by its exact id; False where there is none.
 
-        A running one ends at once, or with the commit of the step in flight; it gets no token
-        after this call. Its last output comes with the next `commit` or `take_outputs`.
+        A running one ends at once, or with the next commit where a step is in flight; it gets no
+        token after this call. Its last output comes with the next `commit` or `take_outputs`.
         """
         sequence = self._state.by_id.get(request_id)
         if sequence is None:
             return False
-        if self._flight is not None and sequence.slot >= 0:
+        if self._flights and sequence.slot >= 0:
             sequence.aborted = True
         else:
             self._state.end(sequence, FinishReason.ABORT)
@@ -103,15 +104,28 @@ class Scheduler:
 
         RuntimeError where the step before is still in flight.
         """
-        if self._flight is not None:
-            raise RuntimeError(f"step {self._flight.plan.step} is in flight; commit it first")
+        if self._flights:
+            raise RuntimeError(f"step {self._flights[0].plan.step} is in flight; commit it first")
         self._begin_step()
         planner = Planner(self._state, self._pace)
-        plan = planner.fill(self._state.counters.steps + 1)
-        if plan is not None:
-            self._state.counters.steps = plan.step
-            self._flight = _Flight(plan, planner.sequences)
-        return plan
+        return self._take_off(planner, planner.fill(self._state.counters.steps + 1))
+
+    def plan_ahead(self) -> StepPlan | None:
+        """Return the step behind the one in flight; its rows may ask for PREV.
+
+        None where that one has to be committed before anything is planned. A request that turns
+        out to end with the step in flight has a surplus row in this one; its token is dropped.
+        RuntimeError where not exactly one step is in flight.
+        """
+        if len(self._flights) != 1:
+            raise RuntimeError(f"{len(self._flights)} steps are in flight; one has to be")
+        state = self._state
+        state.now = self._clock()
+        if retraction_is_forced(state) or someone_is_overdue(state, state.options, state.now):
+            return None
+        self._retry_those_that_wait()
+        planner = Planner(state, self._pace)
+        return self._take_off(planner, planner.fill_ahead(state.counters.steps + 1))
 
     def commit(
         self, plan: StepPlan, result: StepResult, seconds: float | None = None
@@ -124,7 +138,7 @@ class Scheduler:
         """
         flight = self._landing(plan)
         _refuse_mismatch(plan, result)
-        self._flight = None
+        self._flights.popleft()
         decoding = sum(s.request.id in self._state.decoding for s in flight.sequences)
         if seconds is not None:
             self._pace.measured(decoding, plan.token_count - decoding, seconds)
@@ -132,7 +146,9 @@ class Scheduler:
             self._state.estimate.stepped()
         rows = zip(flight.sequences, plan.rows, result.tokens, strict=True)
         for sequence, row, token in rows:
-            sequence.computed = row.start + len(row.tokens)
+            if self._state.by_id.get(sequence.request.id) is not sequence:
+                continue  # it ended with the step before, this one was surplus
+            sequence.land(row)
             if row.sample and token == NOT_SAMPLED:
                 self._state.end_spoiled(sequence, NOT_NUMBERS)
             elif not sequence.aborted:
@@ -143,10 +159,10 @@ class Scheduler:
     def fail(self, plan: StepPlan, message: str) -> list[StepOutput]:
         """End every request of a step that failed; the others go on. Nothing it wrote is cached."""
         flight = self._landing(plan)
-        self._flight = None
+        self._flights.popleft()
         self._end_aborted()
         for sequence in flight.sequences:
-            if sequence.request.id in self._state.by_id:
+            if self._state.by_id.get(sequence.request.id) is sequence:
                 self._state.end(sequence, FinishReason.ERROR, error=message)
         return self.take_outputs()
 
@@ -156,8 +172,8 @@ class Scheduler:
         return outputs
 
     def has_work(self) -> bool:
-        """Say whether anything runs, waits, or waits to be taken out."""
-        return bool(self._state.by_id or self._state.outbox)
+        """Say whether anything runs, waits, is in flight, or waits to be taken out."""
+        return bool(self._state.by_id or self._state.outbox or self._flights)
 
     def flush_cache(self) -> bool:
         """Free every cached page; False, with nothing done, while any request runs or waits."""
@@ -190,9 +206,15 @@ class Scheduler:
         return found
 
     def _landing(self, plan: StepPlan) -> _Flight:
-        if self._flight is None or self._flight.plan.step != plan.step:
-            raise ValueError(f"step {plan.step} is not in flight")
-        return self._flight
+        if not self._flights or self._flights[0].plan.step != plan.step:
+            raise ValueError(f"step {plan.step} is not the oldest in flight")
+        return self._flights[0]
+
+    def _take_off(self, planner: Planner, plan: StepPlan | None) -> StepPlan | None:
+        if plan is not None:
+            self._state.counters.steps = plan.step
+            self._flights.append(_Flight(plan, planner.sequences))
+        return plan
 
     def _advance(self, sequence: Sequence, row: Row, token: int) -> None:
         state, name = self._state, sequence.request.id
@@ -216,8 +238,11 @@ class Scheduler:
             return
         end_overdue(state, state.options, state.now)
         force_retraction(state)
-        if state.counters.steps % RETRY_EVERY == 0:
-            state.admission_blocked = False
+        self._retry_those_that_wait()
+
+    def _retry_those_that_wait(self) -> None:
+        if self._state.counters.steps % RETRY_EVERY == 0:
+            self._state.admission_blocked = False
 
     def _end_aborted(self) -> None:
         for sequence in self._state.running():

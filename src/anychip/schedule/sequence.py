@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from anychip.plan import Row
+from anychip.plan import PREV, Row
 from anychip.request import FinishReason, Request
 
 from .noise import NoiseStream
@@ -22,6 +22,8 @@ class Sequence:
     locked through `node`; the others are this sequence's own. Hence
     shared * page_size <= computed <= len(pages) * page_size: a shared page is never written.
     dirty_from: table entries from here on are not told to the runner yet.
+    ahead: positions behind `computed` that steps in flight compute. pending: tokens that they
+    sample, which `tokens` does not have yet.
     since: when it came, or once it was admitted, when that was first. overtaken: how many that
     came later were started before it. follows: whose prefill it waits for, which computes what
     both share, up to position follows_until.
@@ -30,6 +32,7 @@ class Sequence:
     __slots__ = (
         "aborted",
         "admitted",
+        "ahead",
         "arrival",
         "cached_tokens",
         "computed",
@@ -40,6 +43,7 @@ class Sequence:
         "noise",
         "overtaken",
         "pages",
+        "pending",
         "prompt_length",
         "request",
         "retractions",
@@ -75,7 +79,14 @@ class Sequence:
         self.shared = 0
         self.node: RadixNode | None = None
         self.computed = 0
+        self.ahead = 0
+        self.pending = 0
         self.dirty_from = 0
+
+    @property
+    def planned(self) -> int:
+        """Positions that are computed once the steps in flight have landed."""
+        return self.computed + self.ahead
 
     @property
     def output_length(self) -> int:
@@ -91,27 +102,45 @@ class Sequence:
         """Computed positions that a retraction throws away: those outside the prefix tree."""
         return self.computed - self.shared * page_size
 
-    def row(self, count: int) -> Row:
-        """Return the row that computes the next `count` positions.
+    def decodes(self, context_length: int) -> bool:
+        """Whether it has one more token to compute, sampled or about to be, and may go on by it."""
+        left = len(self.tokens) + self.pending - self.planned
+        return left == 1 and self.remaining(context_length) > self.pending
 
-        The last position of `tokens` samples. A greedy row's noise is never read and stays 0.
+    def row(self, count: int) -> Row:
+        """Return the row that computes the next `count` positions behind those in flight.
+
+        The last position samples; PREV stands for the one that a step in flight samples. A greedy
+        row's noise is never read and stays 0.
         """
-        end = self.computed + count
-        tokens = tuple(self.tokens[self.computed : end])
+        start = self.planned
+        end = start + count
+        tokens = tuple(self.tokens[start:end]) or (PREV,)
         if end < len(self.tokens):
-            return Row(slot=self.slot, tokens=tokens, start=self.computed, sample=False)
+            return Row(slot=self.slot, tokens=tokens, start=start, sample=False)
         params = self.request.params
         return Row(
             slot=self.slot,
             tokens=tokens,
-            start=self.computed,
+            start=start,
             sample=True,
             temperature=self.temperature,
             top_k=params.top_k,
             top_p=params.top_p,
             min_p=params.min_p,
-            noise=self.noise.at(self.output_length) if self.temperature else 0.0,
+            noise=self.noise.at(self.output_length + self.pending) if self.temperature else 0.0,
         )
+
+    def take_off(self, row: Row) -> None:
+        """Its row is part of a step in flight now."""
+        self.ahead += len(row.tokens)
+        self.pending += row.sample
+
+    def land(self, row: Row) -> None:
+        """The oldest step in flight that has a row of it is over."""
+        self.computed += len(row.tokens)
+        self.ahead -= len(row.tokens)
+        self.pending -= row.sample
 
     def end_after(
         self, token: int, eos_ids: frozenset[int], context_length: int

@@ -134,6 +134,14 @@ class ScheduleSettings:
             low=0.001,
         ),
     )
+    disable_overlap_schedule: bool = declared(
+        False,
+        Flag(
+            ("--disable-overlap-schedule",),
+            "schedule",
+            "a step is booked before the next one runs, not meanwhile",
+        ),
+    )
     random_seed: int | None = declared(
         None,
         Flag(
