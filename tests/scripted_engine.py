@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -91,6 +92,9 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         raise StartError(options["start_error"])
     if "crash_in_start" in options:
         os.kill(os.getpid(), signal.SIGKILL)
+    if "compiler" in options:  # a process that the engine waits for
+        child = subprocess.Popen(["sleep", "60"])
+        Path(options["compiler"]).write_text(f"{child.pid}\n")
     time.sleep(float(options.get("start_s", "0")))
     report("scripted engine: weights read")
     context = config.context_length or 256

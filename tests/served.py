@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,13 +16,16 @@ import httpx
 import uvloop
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+import anychip
 from anychip.config import ServeConfig
 from anychip.engine.supervisor import RestartPolicy
 from anychip.server.listening import bind, url_of
 from anychip.server.run import Stop, run_server
 from anychip.text.token_table import byte_alphabet
 
-ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent), "PATH": "/usr/bin:/bin"}
+_FOLDERS = (Path(__file__).parent, Path(anychip.__file__).parents[1])
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(map(str, _FOLDERS)), "PATH": "/usr/bin:/bin"}
+"""Of processes that tests start: they import the package that the tests do."""
 BUILDER = "scripted_engine:build"
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'bad' %}{{ raise_exception('no role bad') }}{% endif %}"
@@ -123,11 +127,21 @@ def alive(pid: int) -> bool:
         return False
 
 
+def children(pid: int) -> list[int]:
+    """The engine first: it is the child of the main thread."""
+    tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name) != pid)
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
 MAIN = """
 import sys
+from anychip.signals import let_go, take_signals
+take_signals()
 from anychip.config import read_config
 from anychip.server.run import serve
-sys.exit(serve(read_config(sys.argv[1:], {}), "scripted_engine:build"))
+code = serve(read_config(sys.argv[1:], {}), "scripted_engine:build")
+let_go()
+sys.exit(code)
 """
 COMMAND = (sys.executable, "-c", MAIN, "--model-path")
 

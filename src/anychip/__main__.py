@@ -1,4 +1,7 @@
-"""`anychip COMMAND ...`: finds the command, imports it alone, and tells errors in one line."""
+"""`anychip COMMAND ...`: finds the command, imports it alone, and tells errors in one line.
+
+`serve` answers signals before anything else is imported: what takes time comes after that.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from anychip.cli.output import flush, say, tell
-from anychip.config import ConfigError
-from anychip.refusal import near
+from anychip.signals import let_go, take_signals
 
 COMMANDS: Mapping[str, str] = {
     "serve": "serve a model over HTTP",
@@ -32,17 +33,29 @@ COMMANDS: Mapping[str, str] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 done, 1 failed, 2 asked for something impossible.
 
-    141: the reader of standard output has left.
+    130: Ctrl-C; `serve` ends with 0 then, and after SIGTERM, whenever that comes. 141: the reader
+    of standard output has left. argv: None for those of this process, which then is the command's.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and words[:1] == ["serve"]:
+        take_signals()
     _open_standard_files()
+    try:
+        return _run_told(words)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        let_go()
+
+
+def _run_told(words: list[str]) -> int:
+    from anychip.cli.output import flush, tell
+
     try:
         try:
             return _obey(words)
         finally:
             flush()
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:
         # A class of our own carries a text for users; any other is a bug and keeps its traceback.
         if not type(error).__module__.startswith("anychip."):
@@ -68,6 +81,8 @@ def _open_standard_files() -> None:
 
 
 def _obey(words: list[str]) -> int:
+    from anychip.cli.output import say
+
     if not words or words[0] in ("-h", "--help", "help"):
         say(usage())
         return 0 if words else 2
@@ -81,6 +96,9 @@ def _obey(words: list[str]) -> int:
 
 def _run(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
+        from anychip.config import ConfigError
+        from anychip.refusal import near
+
         close = near(command, COMMANDS)
         hint = f"the nearest is {close!r}" if close else f"there are {', '.join(COMMANDS)}"
         raise ConfigError(f"there is no command {command!r}; {hint}; see --help")

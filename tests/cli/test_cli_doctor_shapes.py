@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -297,9 +298,9 @@ def test_toolchain_is_looked_at_where_no_card_is(capsys, lacking) -> None:
     assert named(found, "open")[0]["text"].startswith("not looked at: ")
 
 
-def asked(ident: str, op: str = "neg") -> Asked:
+def asked(ident: str, op: str = "neg", **declared: Any) -> Asked:
     row = TensorSpec((3,), DType.FLOAT32)
-    implementation = Implementation(op=op, id=ident, prepare=lambda call: lambda: None)
+    implementation = Implementation(op=op, id=ident, prepare=lambda call: lambda: None, **declared)
     return Asked(implementation, CallSpec(op, {"x": row}, {"y": row}, {}), {})
 
 
@@ -333,6 +334,13 @@ def test_one_wrong_answer_outweighs_the_right_ones() -> None:
     found = seen({"a": [(0.0, 0.1, 1), (0.3, 0.1, 1), (0.2, 0.1, 1)], **right})
     assert list(found.bad) == ["a"] and found.good == ["b", "c"]
     assert found.calls == 4 and (found.nearest, found.share) == ("b", 0.5)
+
+
+def test_nearest_is_measured_against_a_declared_tolerance() -> None:
+    calls = [asked("a", tolerance=8.0), asked("b")]
+    script = {"a": [(0.08, 0.1, 1)], "b": [(0.02, 0.1, 1)]}
+    found = seen_of(Scripted(script), calls, "a step")
+    assert (found.nearest, found.share) == ("b", pytest.approx(0.2))
 
 
 def test_what_a_fatal_error_leaves_is_left_unless_it_was_wrong_before() -> None:

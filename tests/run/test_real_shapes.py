@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import tiny_models
 from anychip.chips.fake.operators import FakeWeights
@@ -18,7 +20,7 @@ from anychip.chips.fake.registration import FakeChip
 from anychip.config import ServeConfig
 from anychip.contract.cache import HND, CacheSpec
 from anychip.contract.dtype import DType
-from anychip.contract.operators import CallSpec, Implementation, OperatorTable
+from anychip.contract.operators import Call, CallSpec, Implementation, Launch, OperatorTable
 from anychip.contract.registration import read_options
 from anychip.contract.tensor import TensorSpec
 from anychip.model.checkpoint import open_checkpoint
@@ -27,7 +29,7 @@ from anychip.ops.decide import Decider
 from anychip.run.dense import dense_reader
 from anychip.run.plan_run import Opened, open_run
 from anychip.run.real_shapes import Answer, Asked, RealShapes, largest, with_guesses, worst
-from conform.defective import afterwards, chip_with, on_output, other_attrs
+from conform.defective import Change, afterwards, chip_with, elements, on_output, other_attrs
 
 ROWS = 6
 
@@ -229,6 +231,62 @@ def test_weights_are_the_models_own(folder) -> None:
         assert np.array_equal(got, want)
 
 
+def kept(name: str, seen: list[np.ndarray]) -> Change:
+    """Remember what a kernel is given as one of its operands."""
+    return afterwards(lambda chip, call: seen.append(np.array(elements(chip, call, name))))
+
+
+def test_norms_and_biases_are_the_models_own(tmp_path) -> None:
+    own = tiny_models.make_hf_folder(tmp_path, dtype="bfloat16", attention_bias=True)
+    norms, biases = list[np.ndarray](), list[np.ndarray]()
+    changes = {name: kept("weight", norms) for name in ("rms_norm", "add_rms_norm")}
+
+    def biased(chip: FakeChip, impl: Implementation) -> Implementation:
+        look = kept("bias", biases)(chip, impl)
+
+        def prepare(call: Call) -> Launch:
+            return (look if call.inputs["bias"] is not None else impl).prepare(call)
+
+        return dataclasses.replace(impl, prepare=prepare)
+
+    assert wrong(answers(config(own), chip_with({**changes, "linear": biased}))) == set()
+    dense = dense_reader(open_checkpoint(own))
+    wanted = {n: dense(n) for n in ("layers.0.attention_norm", "layers.0.mlp_norm", "final_norm")}
+    assert len(norms) > 4 and len(biases) > 2
+    for got in norms:
+        assert any(np.array_equal(got, want) for want in wanted.values())
+    for got in biases:
+        names = ("layers.0.qkv_bias", "layers.0.attention_output_bias")
+        assert any(np.array_equal(got, dense(name)) for name in names)
+
+
+def test_matrix_that_a_recipe_reads_as_a_tensor_is_the_models_own(folder) -> None:
+    tables = list[np.ndarray]()
+    asked = config(folder, chip_option={"primitives_only": "true"})
+    found = answers(asked, chip_with({"gather_rows": kept("table", tables)}))
+    assert wrong(found) == set()
+    embedding = dense_reader(open_checkpoint(folder))("embedding")
+    assert any(np.array_equal(got.astype(np.float32), embedding) for got in tables)
+
+
+def test_sound_half_precision_agrees_where_small_norms_meet_large_weights(tmp_path) -> None:
+    """As models are trained. With random norms attention's scores reach hundreds: each rounding
+    of a query then changes which token is attended to, and sound kernels seemed to be wrong."""
+    model = copy.deepcopy(tiny_models.make_hf_model(dtype="bfloat16"))
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.input_layernorm.weight *= 0.04
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+                projection.weight *= 8
+    model.save_pretrained(tmp_path)
+    tiny_models.write_tokenizer(tmp_path)
+    asked = config(tmp_path, "cpu", dtype="bfloat16")
+    found = answers(asked)
+    assert "attention_block" in {a.asked.spec.op for a in found}
+    assert wrong(found) == set()
+    assert all(a.telling for a in found)
+
+
 class HeadsFirst(FakeChip):
     """Its cache is [pages, KV heads, page size, head dim]."""
 
@@ -311,7 +369,7 @@ def test_answer_tells_its_shapes(folder) -> None:
     with opened_on(asked) as opened:
         calls = {c.spec.op: c for c in RealShapes(asked, opened).calls()}
     assert calls["linear"].sizes == "x float32[6, 128], weight bfloat16[64, 128]"
-    assert "cache float32[2, 16, 2, 16]" in calls["paged_attention"].sizes
+    assert "cache float32[pages, 16, 2, 16]" in calls["paged_attention"].sizes
 
 
 def test_what_could_not_have_failed_is_not_telling() -> None:

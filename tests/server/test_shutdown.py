@@ -6,21 +6,14 @@ import signal
 import socket
 import subprocess
 import threading
-from pathlib import Path
 
 import httpx
 import pytest
 
 from anychip.server.listening import exposure
-from served import COMMAND, ENVIRONMENT, alive, server_process, wait_until
+from served import COMMAND, ENVIRONMENT, alive, children, server_process, wait_until
 
 SLOW = ("--chip-option", "step_s=0.02")
-
-
-def children(pid: int) -> list[int]:
-    """The engine first: it is the child of the main thread."""
-    tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name) != pid)
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 class Call(threading.Thread):

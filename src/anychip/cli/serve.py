@@ -1,4 +1,4 @@
-"""`anychip serve`: a model over HTTP until SIGTERM or SIGINT."""
+"""`anychip serve`: a model over HTTP until SIGTERM or SIGINT, which end it with exit code 0."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from anychip.cli.demo import with_demo_model
 from anychip.config import FlagParser, parse, serve_parser
+from anychip.signals import answered
 
 
 def add_arguments() -> FlagParser:
@@ -15,7 +16,8 @@ def add_arguments() -> FlagParser:
         "Serve a model over HTTP. Each flag is also an environment variable (--page-size:"
         " ANYCHIP_PAGE_SIZE) and a key of the --config file; flags win over the environment, the"
         " environment over the file. Defaults are in [brackets]; (SGLang: ...) tells where SGLang"
-        " has another default or meaning.",
+        " has another default or meaning. Ctrl-C and SIGTERM end it with exit code 0, while it"
+        " starts too; what runs has --shutdown-timeout to finish, a second signal ends it at once.",
     )
     parser.show_examples(
         "anychip serve",
@@ -27,7 +29,8 @@ def add_arguments() -> FlagParser:
 def run(argv: Sequence[str]) -> int:
     """Serve until told to stop; the server's exit code."""
     config, _ = parse(add_arguments(), argv)
-    config = with_demo_model(config)
+    with answered() as ending, ending.unwinding():  # a fetch has a child, and files half written
+        config = with_demo_model(config)
     _ = config.build_path  # no place for built kernels: told here, not by the engine's process
     from anychip.server.run import serve
 

@@ -288,8 +288,12 @@ def _locked(chip: str, target: Path) -> Iterator[None]:
 def _build(
     order: BuildOrder, compiler: Compiler, target: Path, progress: Callable[[str], None]
 ) -> None:
+    """Call it under the library's lock: a folder of an earlier build was left by a killed one."""
+    prefix = f".build-{target.stem}-"
     try:
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as folder:
+        for abandoned in target.parent.glob(f"{prefix}*"):
+            shutil.rmtree(abandoned)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder:
             bench = _Bench(order, compiler, Path(folder), progress)
             library = bench.library()
             library.chmod(0o700)

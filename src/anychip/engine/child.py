@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -87,9 +88,10 @@ class EngineChild:
             self._writer.write(encode_frame(Commands(list(items))))
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process at once, and what it started: a compiler, on the first start."""
         if self._process.poll() is None:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self, patience_s: float) -> int:
         """Wait up to `patience_s` for the process to end on its own, then kill it; its exit code.

@@ -233,8 +233,9 @@ def seen_of(shapes: RealShapes, calls: Sequence[Asked], step: str) -> Seen:
 
 
 def _share(answer: Answer) -> float:
-    verdict = answer.verdict
-    return verdict.relative_l2 / verdict.limit if verdict.limit else 0.0
+    """Of the limit that it was held to, a declared tolerance included."""
+    bound = answer.verdict.limit * answer.asked.implementation.tolerance
+    return answer.verdict.relative_l2 / bound if bound else 0.0
 
 
 def _answered(

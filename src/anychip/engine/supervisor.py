@@ -175,6 +175,8 @@ class Supervisor:
             child = self._child = await EngineChild.launch(self._boot)
         except OSError as error:
             return f"the engine process could not be started: {error}"
+        if self._closing.is_set():
+            child.kill()  # `close` found no child: it was being launched
         watchdog = asyncio.create_task(self._watch(child))
         try:
             await self._listen(child)

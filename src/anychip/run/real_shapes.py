@@ -1,14 +1,16 @@
 """Each operator that a model needs, at the shapes of its largest steps, against the oracle.
 
-Random activations, the model's own weights: what a chip does wrong with a format or at a size
-shows in seconds, before a whole model is loaded.
+Random activations, the model's own weights, norms and biases: what a chip does wrong with a format
+or at a size shows in seconds, before a whole model is loaded. Random norms would not do: a model
+grows with its own, and with larger ones attention's scores reach hundreds, where the softmax turns
+each rounding of a query or a key into another choice of token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.operators import CallSpec, Implementation, ImplKind
 from anychip.contract.signature import Spec, dtype_name
 from anychip.contract.weights import HostWeight
+from anychip.hostops import NUMPY_DTYPES
 from anychip.model.formats import dequantize
 from anychip.ops.check import Outcome, Verdict, compare
 from anychip.ops.checked import tolerated
@@ -27,8 +30,8 @@ from anychip.ops.placed import place
 from anychip.ops.record import MISSING, Recorder
 from anychip.ops.suspects import explained
 from anychip.ops.trace import Node
-from anychip.ops.value import WeightRef
-from anychip.run.dense import parts_reader
+from anychip.ops.value import Value, WeightRef
+from anychip.run.dense import dense_reader, parts_reader
 from anychip.run.model_plan import trace_step
 from anychip.run.plan_run import Opened, attention_is_composed, step_limits
 from anychip.run.sizes import Sizes, table_width
@@ -39,11 +42,13 @@ LONG = 2048
 
 @dataclass(frozen=True)
 class Asked:
-    """One call. weights: argument -> name of the model's weight."""
+    """One call. weights: argument -> name of the model's weight. plain: argument -> what it views
+    of the model's plain numbers: norms, biases, matrices that a recipe reads as tensors."""
 
     implementation: Implementation
     spec: CallSpec
     weights: Mapping[str, str]
+    plain: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def sizes(self) -> str:
@@ -73,7 +78,11 @@ class Answer:
 
 
 def _shape(spec: Spec) -> str:
-    return f"{dtype_name(spec)}{list(spec.shape)}"
+    """A cache has as many pages as the drawn batch takes, whatever the program was traced with."""
+    sizes = [*map(str, spec.shape)]
+    if isinstance(spec, CacheSpec):
+        sizes[0] = "pages"
+    return f"{dtype_name(spec)}[{', '.join(sizes)}]"
 
 
 def with_guesses(config: ServeConfig, opened: Opened, ids: Iterable[str]) -> Opened:
@@ -96,6 +105,7 @@ class RealShapes:
         self._config, self._opened, self._watch = config, opened, watch
         converted = {w.source.name: w.converted for w in opened.plan.weights if w.converted}
         self._parts = parts_reader(opened.checkpoint, converted)
+        self._values = dense_reader(opened.checkpoint, converted)
 
     def calls(self) -> list[Asked]:
         """Every different call of full prefills and of full decodes, greedy and sampled: as bound
@@ -112,6 +122,7 @@ class RealShapes:
     def answer(self, asked: Asked) -> Answer:
         """Run one call. Raises ChipError, OpaqueCache, SignatureError."""
         inputs = drawn(asked.spec, asked.implementation.id)
+        inputs |= {arg: self._own_numbers(value) for arg, value in asked.plain.items()}
         parts = {arg: self._parts(name) for arg, name in asked.weights.items()}
         dense = {arg: _dense(found) for arg, found in parts.items()}
         outcome, damaged = self._run(asked, inputs, parts)
@@ -125,6 +136,13 @@ class RealShapes:
             return Answer(asked, verdict)
         why = explained(asked.spec.op, {**inputs, **dense}, asked.spec.attrs, outcome)
         return Answer(asked, verdict, why)
+
+    def _own_numbers(self, value: Value) -> Any:
+        """The model's, with the strides of the view."""
+        dtype = np.dtype(NUMPY_DTYPES[value.dtype])
+        flat = self._values(value.storage.key).astype(dtype).reshape(-1)[value.offset :]
+        strides = [s * dtype.itemsize for s in value.spec.strides]
+        return np.lib.stride_tricks.as_strided(flat, value.shape, strides)
 
     def _run(
         self,
@@ -184,7 +202,15 @@ def _asked(node: Node) -> Asked:
     implementation = node.decision.implementation
     assert implementation is not None  # recipes are traced in their place
     weights = {n: ref.name for n, ref in node.inputs.items() if isinstance(ref, WeightRef)}
-    return Asked(implementation, node.spec, weights)
+    plain = {n: ref for n, ref in node.inputs.items() if isinstance(ref, Value) and _of_model(ref)}
+    return Asked(implementation, node.spec, weights, plain)
+
+
+def _of_model(value: Value) -> bool:
+    """Whether a checkpoint holds it. The rotation table is made, and drawn here: at random angles
+    every pair of elements turns, which in the model's own most hardly do."""
+    storage = value.storage
+    return storage.kind in ("constant", "weight") and storage.key != "cos_sin"
 
 
 def _dense(parts: tuple[HostWeight, ...]) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import aclosing
@@ -23,6 +22,7 @@ from anychip.engine.supervisor import EngineState, RestartPolicy
 from anychip.request import FinishReason, Request, SamplingParams
 from anychip.server.listening import bind, exposure
 from anychip.server.stop import Stop
+from anychip.signals import STOPPED, Ending, answered
 
 if TYPE_CHECKING:
     from anychip.server.service import Service
@@ -44,9 +44,8 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
     """
     _set_up_log(config.log_level)
     try:
-        listening = bind(config.host, config.port)
-        with listening:
-            return uvloop.run(_serve_until_signal(config, builder, listening))
+        with bind(config.host, config.port) as listening, answered() as ending:
+            return uvloop.run(_serve_until_signal(config, builder, listening, ending))
     except (StartError, EngineUnavailable) as error:
         log.critical("cannot start: %s", error)
         return 1
@@ -60,12 +59,16 @@ def _set_up_log(level: str) -> None:
     logging.getLogger("uvicorn").setLevel("DEBUG" if level == "debug" else "WARNING")
 
 
-async def _serve_until_signal(config: ServeConfig, builder: str, listening: socket.socket) -> int:
-    stop = Stop()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    return await run_server(config, listening, stop, builder=builder)
+async def _serve_until_signal(
+    config: ServeConfig, builder: str, listening: socket.socket, ending: Ending
+) -> int:
+    stop, loop, code = Stop(), asyncio.get_running_loop(), 1
+    ending.react = lambda number: loop.call_soon_threadsafe(stop)
+    try:
+        code = await run_server(config, listening, stop, builder=builder)
+        return code
+    finally:
+        ending.finish(code)
 
 
 async def run_server(
@@ -88,11 +91,13 @@ async def run_server(
     service: Service | None = None
     try:
         service = await _open(config, client, stop)
-        if service is not None:
-            from anychip.server.answering import answer_http
+        if service is None or stop.asked.is_set():
+            log.info("stopped while starting")
+            return STOPPED
+        from anychip.server.answering import answer_http
 
-            await answer_http(service, listening, stop, on_ready)
-        return 1 if client.state is EngineState.FAILED else 0
+        await answer_http(service, listening, stop, on_ready)
+        return 1 if client.state is EngineState.FAILED else STOPPED
     finally:
         await client.close(0 if stop.urgent.is_set() else _CLOSE_S)
         if service is not None:

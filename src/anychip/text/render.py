@@ -9,6 +9,7 @@ render_process.py; what the two say to each other is in render_frames.py.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
@@ -133,7 +134,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the alarm ends the process, whatever it runs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    serve(sys.stdin.buffer, sys.stdout.buffer, _answer_frame)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer, _answer_frame)
+    except BrokenPipeError:
+        os._exit(0)  # the parent has ended; a flush of what it did not take would fail again
 
 
 if __name__ == "__main__":

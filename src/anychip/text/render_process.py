@@ -66,7 +66,12 @@ class RenderProcess:
             self._end()
         if self._child is None:
             command = [sys.executable, "-m", "anychip.text.render"]
-            self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # a terminal's Ctrl-C is the parent's to answer
+            )
         return self._child
 
     def _end(self) -> int:

@@ -50,6 +50,18 @@ def test_builds_once_with_progress(order, tmp_path):
     assert not [p for p in cache.iterdir() if p.name.startswith(".build")]
 
 
+def test_what_a_killed_build_left_is_removed_by_the_next(order, tmp_path):
+    path = build(order, tmp_path / "cache")
+    path.unlink()
+    abandoned = path.parent / f".build-{path.stem}-gone"
+    abandoned.mkdir()
+    (abandoned / "seven.cpp.o").touch()
+    other = path.parent / ".build-eight-in_progress"
+    other.mkdir()
+    build(order, path.parent)
+    assert [p for p in path.parent.iterdir() if p.name.startswith(".build")] == [other]
+
+
 def test_the_key_changes_with_everything_that_matters(order):
     compiler = find_compiler("some")
     keys = [cache_key(order.sources, order.flags, compiler)]
