@@ -7,8 +7,10 @@ that two sequences write or a token out of place changes what is read back, and 
 from __future__ import annotations
 
 import time
+from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from zlib import crc32
 
 from anychip.plan import NOT_SAMPLED, PREV, SINK_PAGE, CacheLimits, StepPlan, StepResult
 from anychip.request import FinishReason, Request, SamplingParams, StepOutput
@@ -19,20 +21,24 @@ VOCABULARY = 50
 EOS = 0
 
 
-def next_token(tokens: list[int], noise: float) -> int:
-    value = 7
-    for token in tokens:
-        value = (value * 31 + token + 1) % 1_000_003
-    return int(value + noise * VOCABULARY) % VOCABULARY
+def digest(tokens: Iterable[int], before: int = 0) -> int:
+    """Every token and its place count; a sequence may be digested part by part."""
+    return crc32(array("i", tokens).tobytes(), before)
+
+
+def next_token(digested: int, noise: float) -> int:
+    return int(digested + noise * VOCABULARY) % VOCABULARY
 
 
 def expected(request: Request, context_length: int) -> tuple[list[int], FinishReason]:
     """What the request has to answer, computed without pages, steps or neighbours."""
     tokens, params = list(request.prompt), request.params
+    digested = digest(tokens)
     for position in range(params.max_tokens):
         noise = uniform(params.seed, position, params.draw) if params.temperature else 0.0
-        token = next_token(tokens, noise)
+        token = next_token(digested, noise)
         tokens.append(token)
+        digested = digest([token], digested)
         if token in params.stop_token_ids or (token == EOS and not params.ignore_eos):
             return tokens[len(request.prompt) :], FinishReason.STOP
         if len(tokens) >= context_length:
@@ -56,12 +62,7 @@ class TableRunner:
         assert 0 < plan.token_count <= self.limits.step_tokens
         assert len({row.slot for row in plan.rows}) == len(plan.rows)
         rows = [row for row in plan.rows if row.slot not in lost]
-        for change in plan.changes:
-            if change.slot in lost:
-                continue
-            table = self.tables[change.slot]
-            assert change.first <= len(table)
-            table[change.first : change.first + len(change.pages)] = change.pages
+        self.apply(plan, lost)
         for row in rows:
             for position, token in enumerate(row.tokens, row.start):
                 if token == PREV:
@@ -72,24 +73,36 @@ class TableRunner:
         answers = []
         for row in plan.rows:
             assert 0 <= row.slot < self.limits.max_running
-            positions = range(row.start + len(row.tokens) if row.slot not in lost else 0)
-            seen = [self.read(row.slot, at) for at in positions]
+            count = row.start + len(row.tokens) if row.slot not in lost else 0
+            seen = digest(self.read(row.slot, count))
             answers.append(next_token(seen, row.noise) if row.sample else NOT_SAMPLED)
         self.sampled = {
             row.slot: token for row, token in zip(plan.rows, answers, strict=True) if row.sample
         }
         return StepResult(tokens=tuple(answers))
 
+    def apply(self, plan: StepPlan, lost: frozenset[int] = frozenset()) -> None:
+        """Take in the changes of the tables."""
+        for change in plan.changes:
+            if change.slot in lost:
+                continue
+            table = self.tables[change.slot]
+            assert change.first <= len(table)
+            table[change.first : change.first + len(change.pages)] = change.pages
+
     def place(self, slot: int, position: int) -> tuple[int, int]:
         page = self.tables[slot][position // self.limits.page_size]
         assert page != SINK_PAGE
         return page, position % self.limits.page_size
 
-    def read(self, slot: int, position: int) -> int:
-        page, offset = self.place(slot, position)
-        token = self.memory[page][offset]
-        assert token is not None, "a position was read that nobody wrote"
-        return token
+    def read(self, slot: int, count: int) -> list[int | None]:
+        """The first `count` positions of a slot."""
+        pages = self.tables[slot][: -(-count // self.limits.page_size)]
+        assert SINK_PAGE not in pages
+        seen = [token for page in pages for token in self.memory[page]][:count]
+        assert len(seen) == count, "a position was read that has no page"
+        assert None not in seen, "a position was read that nobody wrote"
+        return seen
 
 
 class Session:
@@ -105,13 +118,14 @@ class Session:
         *,
         clock: Callable[[], float] = time.monotonic,
         overlap: str = "",
+        make: Callable[..., Scheduler] = Scheduler,
         **options: object,
     ) -> None:
         self.limits, self.overlap = limits, overlap
         self.takes_priorities = options.get("policy") == "priority"
         self.flights: deque[tuple[StepPlan, StepResult | None]] = deque()
         self.lost: frozenset[int] = frozenset()
-        self.scheduler = Scheduler(limits, frozenset({EOS}), SchedulerOptions(**options), clock)
+        self.scheduler = make(limits, frozenset({EOS}), SchedulerOptions(**options), clock)
         self.runner = TableRunner(limits)
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = defaultdict(list)
