@@ -179,16 +179,21 @@ def draw_event(rng: Random, world: World, life: Any) -> list[Event]:
     if kind in ("add", "draws", "turn"):
         return draw_arrival(rng, world, life, kind) if len(life.alive) < MOST_ALIVE else []
     if kind in ("abort", "again"):
-        names = sorted(life.session.requests if rng.random() < 0.1 else life.alive)
-        if not names:
-            return []
-        name = rng.choice(names)
-        return [Event(kind, name=name, request=life.session.requests[name])]
+        return draw_named(rng, life, kind)
     if kind == "spoil":
         return [Event(kind, rows=tuple(rng.randrange(8) for _ in range(rng.choice([1, 1, 3]))))]
     if kind in ("commit", "wait"):
         return [Event(kind, seconds=draw_seconds(rng, kind))]
     return [Event(kind, reached=rng.random() < 0.5)]
+
+
+def draw_named(rng: Random, life: Any, kind: str) -> list[Event]:
+    """What happens to one request, now and then to one that has ended."""
+    names = sorted(life.session.requests if rng.random() < 0.1 else life.alive)
+    if not names:
+        return []
+    name = rng.choice(names)
+    return [Event(kind, name=name, request=life.session.requests[name])]
 
 
 def draw_seconds(rng: Random, kind: str) -> float | None:
