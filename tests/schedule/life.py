@@ -90,6 +90,7 @@ class Life:
         self.alive: set[str] = set()
         self.ended: list[str] = []
         self.due: dict[str, FinishReason | str] = {}
+        self.right: dict[str, tuple[list[int], FinishReason]] = {}
         self.came: dict[str, float] = {}
         self.started: dict[str, float] = {}
         self.events = self.steps = self.answered = 0
@@ -127,6 +128,7 @@ class Life:
         self.session.requests[request.id] = request
         self.alive.add(request.id)
         self.came[request.id] = self.now
+        self.right[request.id] = expected(request, self.world.limits.context_length)
 
     def again(self, event: Event) -> None:
         """The id of a request that waits or runs comes a second time."""
@@ -227,6 +229,8 @@ class Life:
         for output in outputs:
             name = output.request_id
             assert name in self.alive
+            tokens, (right, _) = self.session.tokens[name], self.right[name]
+            assert tokens == right[: len(tokens)], "wrong tokens"
             if self.due.get(name) is FinishReason.ABORT:
                 assert not output.token_ids, "a token after the abort"
             if output.finish is not None:
@@ -235,8 +239,7 @@ class Life:
 
     def _assert_end(self, name: str, output: StepOutput) -> None:
         request, tokens = self.session.requests[name], self.session.tokens[name]
-        right, finish = expected(request, self.world.limits.context_length)
-        assert tokens == right[: len(tokens)], "wrong tokens"
+        right, finish = self.right[name]
         due = self.due.pop(name, None)
         self.seen["retracted"] += output.retractions
         self.seen["cached"] += output.cached_tokens

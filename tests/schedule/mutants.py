@@ -182,15 +182,6 @@ class Behind(NoiseStream):
         return super().at(position - self.by)
 
 
-class QueuesBehind(State):
-    """A retracted request goes to the end of the queue: others overtake it."""
-
-    def retract(self, sequence):
-        super().retract(sequence)
-        self.queue._sequences.remove(sequence)
-        self.queue._sequences.append(sequence)
-
-
 class KeepsTheSlot(State):
     """Who ends leaves its slot taken."""
 
@@ -265,7 +256,6 @@ MUTANTS: dict[str, Make] = {
     "a page found by its first token": with_tree(FindsHalfAPage),
     "output lost in a retraction": with_state(LosesOutput),
     "noise repeated after a retraction": with_state(RepeatsNoise),
-    "a retracted request overtaken": with_state(QueuesBehind),
     "a slot lost": with_state(KeepsTheSlot),
     "a token after an abort": AnswersAfterAbort,
     "pages freed in flight": FreesInFlight,
