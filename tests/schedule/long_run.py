@@ -44,13 +44,14 @@ STEPS_OF_A_LIFE = (30, 100, 100, 300, 300, 1000)
 
 @dataclass(frozen=True)
 class Failure:
-    """A life that went wrong, as far as it went."""
+    """A life that went wrong, as far as it went. draining: only after its last event."""
 
     seed: int
     world: World
     events: tuple[Event, ...]
     steps: int
     error: Exception
+    draining: bool = False
 
     def __str__(self) -> str:
         large = " --large-pages" if self.world.limits.page_size in LARGE_PAGES else ""
@@ -86,26 +87,28 @@ def run_life(
     rng = Random(seed)
     world = draw_world(rng, page_sizes)
     length = rng.choice(STEPS_OF_A_LIFE)
-    life, events = Life(world, make), []
+    life, events, draining = Life(world, make), [], False
     try:
         # Bounded: where everything is refused, no step is ever made.
         while life.steps < length and life.events < 20 * length:
             for event in draw_event(rng, world, life):
                 events.append(event)
                 life.apply(event)
+        draining = True
         life.drain()
     except Exception as error:  # noqa: BLE001 (whatever it raises is what was looked for)
-        return Failure(seed, world, tuple(events), life.steps, error)
+        return Failure(seed, world, tuple(events), life.steps, error, draining)
     return life.seen + Counter(steps=life.steps, lives=1)
 
 
-def fails(world: World, events: Sequence[Event], make: Make) -> Exception | None:
-    """What goes wrong in these events and the draining after them."""
-    life = Life(world, make)
+def fails(failure: Failure, events: Sequence[Event], make: Make) -> Exception | None:
+    """What goes wrong in these events, or in the draining after them where that is what failed."""
+    life = Life(failure.world, make)
     try:
         for event in events:
             life.apply(event)
-        life.drain()
+        if failure.draining:
+            life.drain()
     except Exception as error:  # noqa: BLE001
         return error
     return None
@@ -119,7 +122,7 @@ def shrunk(failure: Failure, make: Make = Scheduler) -> Failure:
         at, before = 0, len(events)
         while at < len(events):
             fewer = events[:at] + events[at + size :]
-            found = fails(failure.world, fewer, make)
+            found = fails(failure, fewer, make)
             if found is None:
                 at += size
             else:

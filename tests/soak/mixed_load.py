@@ -49,7 +49,7 @@ class Client(threading.Thread):
         return " ".join(self.rng.choices(WORDS, k=self.rng.randint(1, most)))
 
     def chat(self) -> None:
-        turns = [{"role": "user", "content": self.words(40)} for _ in range(self.rng.randint(1, 3))]
+        turns = [{"role": "user", "content": self.words(12)} for _ in range(self.rng.randint(1, 3))]
         body = {"messages": turns, "max_tokens": self.rng.randint(1, 24), "n": 2}
         answer = self.http.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
@@ -82,7 +82,7 @@ class Client(threading.Thread):
         assert answer.json()["error"]["message"]
 
     def _lines(self, pause_s: float, most: int) -> list[str]:
-        body = {"prompt": self.words(60), "max_tokens": self.rng.randint(8, 64), "stream": True}
+        body = {"prompt": self.words(40), "max_tokens": self.rng.randint(8, 64), "stream": True}
         found: list[str] = []
         with self.http.stream("POST", "/v1/completions", json=body) as answer:
             assert answer.status_code == 200
