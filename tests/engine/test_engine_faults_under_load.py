@@ -4,90 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from random import Random
 
 import pytest
-from load import Load, greedy, prompts
 
 import tiny_models
-from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
-from anychip.engine.supervisor import RestartPolicy
+from engine_load import BUILDER, Load, config_for, go_through, right_answers
 
-BUILDER = "faulty_engine:build"
-WATCHDOG_S = 3.0
 ERRORS = {
     "fail_launch": "kernel failure",
     "lose_device_at": "device lost",
     "hang_launch": "--watchdog-timeout",
 }
-CLIENTS = 6
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return tiny_models.make_hf_folder(tmp_path_factory.mktemp("tiny"))
-
-
-def config_for(model, faults, backend: str, options: dict[str, str]) -> ServeConfig:
-    return ServeConfig(
-        model_path=str(model),
-        backend=backend,
-        chip_option={**options, "faults": str(faults)},
-        context_length=128,
-        max_total_tokens=256,
-        max_running_requests=4,
-        chunked_prefill_size=16,
-        watchdog_timeout=WATCHDOG_S,
-    )
-
-
-async def right_answers(client: EngineClient, asked) -> dict:
-    """One after another, with nobody else there and nothing cached."""
-    found = {}
-    for at, prompt in enumerate(asked):
-        outputs = [o async for o in client.generate(greedy(f"alone{at}", prompt))]
-        found[prompt] = [token for output in outputs for token in output.token_ids]
-        assert await client.flush()
-    return found
-
-
-async def nothing_held(client: EngineClient) -> None:
-    async def poll():
-        while client.stats.running or client.stats.queued:
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(poll(), 30)
-    assert client.stats.pages_held == 0 and await client.flush()
-    (output,) = [o async for o in client.generate(greedy("last", (5,))) if o.finish]
-    assert output.error is None
-    await poll()
-    stats = client.stats
-    assert (stats.pages_held, stats.check_violations) == (0, 0)
-    assert stats.pages_free + stats.pages_cached == stats.pages_total
-
-
-async def go_through(config: ServeConfig, lives: int, errors: tuple[str, ...], seed: int) -> Load:
-    """Load through `lives` engines that die and one that does not."""
-    client = EngineClient(
-        config, BUILDER, policy=RestartPolicy(first_pause_s=0.01, deaths=lives + 2)
-    )
-    try:
-        await client.start()
-        asked = prompts(Random(seed), 8, tiny_models.VOCAB)
-        load = Load(client, await right_answers(client, asked), errors)
-        asyncio.get_running_loop().call_later(0.3, os.kill, client.pid, signal.SIGKILL)
-        for life in range(lives):
-            await load.run(CLIENTS, lambda life=life: client.deaths > life, seed + life)
-        answered = load.seen["answered"]
-        await load.run(CLIENTS, lambda: load.seen["answered"] >= answered + 40, seed)
-        assert client.deaths == lives
-        await nothing_held(client)
-        return load
-    finally:
-        await client.close(5)
 
 
 def random_faults(rng: Random, kinds: list[str]) -> list[dict]:
