@@ -1,6 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import pytest
 
@@ -54,3 +61,62 @@ def test_giving_up_is_told_and_ends_with_one(fragile):
     fragile.ask_to_stop()
     fragile.thread.join(20)
     assert fragile.exit_code == 1
+
+
+RIGHT = "bcdefghijklmnopqrstuvwxyza"
+
+
+def stream_on(server, over: threading.Event, seen: Counter) -> None:
+    """Ask again and again: the whole answer and [DONE], or a part of it and an error."""
+    body = {"prompt": "a", "max_tokens": len(RIGHT), "stream": True, "temperature": 0}
+    with server.http() as http:
+        while not over.is_set():
+            with http.stream("POST", "/v1/completions", json=body) as answer:
+                lines = [line for line in answer.iter_lines() if line]
+            if answer.status_code == 200:
+                seen[look_at([line.removeprefix("data: ") for line in lines])] += 1
+                continue
+            message = json.loads("".join(lines))["error"]["message"]
+            assert answer.status_code in (500, 503) and "SIGKILL" in message, message
+            seen["refused"] += 1
+            time.sleep(0.02)
+
+
+def look_at(events: list[str]) -> str:
+    """What one stream came to. AssertionError where it is neither right nor clear."""
+    whole = events[-1] == "[DONE]"
+    told = [json.loads(event) for event in (events[:-1] if whole else events)]
+    text = "".join(part["choices"][0]["text"] for part in told if "choices" in part)
+    if whole:
+        assert text == RIGHT and all("choices" in part for part in told)
+        return "whole"
+    assert RIGHT.startswith(text) and "SIGKILL" in told[-1]["error"]["message"]
+    return "ended"
+
+
+def test_streams_under_load_are_whole_or_end_with_an_error(folder):
+    config = config_for(folder, chip_option={"step_s": "0.005"}, max_running_requests=4)
+    policy = RestartPolicy(first_pause_s=0.05, deaths=9)
+    over, seen, rng = threading.Event(), Counter(), Random(3)
+
+    def answer_more() -> None:
+        before = seen["whole"]
+        wait_until(lambda: seen["whole"] > before + 8)
+
+    with running(config, policy) as server, ThreadPoolExecutor(8) as pool:
+        engine = server.service.client
+        clients = [pool.submit(stream_on, server, over, seen) for _ in range(8)]
+        try:
+            for death in range(3):
+                answer_more()
+                time.sleep(rng.random() / 10)
+                os.kill(engine.pid, signal.SIGKILL)
+                wait_until(lambda death=death: engine.deaths > death)
+            answer_more()
+        finally:
+            over.set()
+        for client in clients:
+            client.result(20)
+        wait_until(lambda: engine.stats.running == 0)
+        assert (engine.stats.pages_held, engine.stats.check_violations) == (0, 0)
+    assert seen["ended"] >= 3
