@@ -9,9 +9,10 @@ reached gets no token after it; what is refused is what cannot run.
 from __future__ import annotations
 
 import signal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from msgspec import structs
 from random_life import Event, World
@@ -20,50 +21,41 @@ from table_model import Session, TableRunner, expected
 from anychip.plan import NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput
 from anychip.schedule.scheduler import NOT_NUMBERS, QueueFull, RequestRefused, Scheduler
+from anychip.schedule.sequence import Sequence
 
 FAILED = "the chip said no"
 HANG_S = 5.0
 """An event takes a millisecond; one that takes so long is taken for an endless loop."""
 
 
+class Step(NamedTuple):
+    """One step in flight. result: where the runner is ahead of its landing."""
+
+    plan: StepPlan
+    sequences: list[Sequence]
+    result: StepResult | None
+
+
 class LifeRunner(TableRunner):
-    """The table model with namespaces, steps that fail, and answers that are not numbers."""
+    """The table model with namespaces, and with rows whose KV nobody may ever read."""
 
-    def __init__(self, limits: CacheLimits, namespaces: Callable[[], dict[int, str]]) -> None:
+    def __init__(self, limits: CacheLimits) -> None:
         super().__init__(limits)
-        self.namespaces = namespaces
         self.owner: dict[int, str] = {}
-        self.spoiled: frozenset[int] = frozenset()
 
-    def run(self, plan: StepPlan) -> StepResult:
-        """One step. The rows of `spoiled` that sample write garbage and have no token."""
-        asked = [row.sample and at in self.spoiled for at, row in enumerate(plan.rows)]
-        names = self.namespaces()
-        self.apply(plan)
-        for row in plan.rows:
-            self.look(row, names[row.slot])
-        tokens = super().run(plan).tokens
-        for row, spoiled in zip(plan.rows, asked, strict=True):
-            if spoiled:
-                self.write_garbage(row)
-        answers = zip(tokens, asked, strict=True)
-        return StepResult(tokens=tuple(NOT_SAMPLED if bad else token for token, bad in answers))
-
-    def look(self, row: Row, namespace: str) -> None:
+    def look(self, plan: StepPlan, sequences: list[Sequence], lost: frozenset[int]) -> None:
         """Who writes a page's first position owns it; all pages of a row are its namespace's."""
-        size, end = self.limits.page_size, row.start + len(row.tokens)
-        assert len(row.tokens) <= self.limits.chunk
-        pages = self.tables[row.slot][: -(-end // size)]
-        for page in pages[-(-row.start // size) :]:
-            self.owner[page] = namespace
-        assert all(self.owner[page] == namespace for page in pages), "KV of another namespace"
-
-    def fail(self, plan: StepPlan, *, reached: bool) -> None:
-        """The step failed: before the device saw it, or after it wrote something."""
-        if reached:
-            self.apply(plan)
-            for row in plan.rows:
-                self.write_garbage(row)
+        size = self.limits.page_size
+        self.apply(plan, lost)
+        for row, sequence in zip(plan.rows, sequences, strict=True):
+            if row.slot in lost:
+                continue
+            namespace, end = sequence.request.namespace, row.start + len(row.tokens)
+            assert len(row.tokens) <= self.limits.chunk
+            pages = self.tables[row.slot][: -(-end // size)]
+            for page in pages[-(-row.start // size) :]:
+                self.owner[page] = namespace
+            assert all(self.owner[page] == namespace for page in pages), "KV of another namespace"
 
     def write_garbage(self, row: Row) -> None:
         """What these positions hold must never be read."""
@@ -86,7 +78,7 @@ class Life:
         options = structs.asdict(world.options)
         self.session = Session(world.limits, make=make, clock=lambda: self.now, **options)
         self.scheduler = self.session.scheduler
-        self.session.runner = LifeRunner(world.limits, self._namespaces)
+        self.runner = LifeRunner(world.limits)
         self.alive: set[str] = set()
         self.ended: list[str] = []
         self.due: dict[str, FinishReason | str] = {}
@@ -94,7 +86,8 @@ class Life:
         self.came: dict[str, float] = {}
         self.started: dict[str, float] = {}
         self.events = self.steps = self.answered = 0
-        self.flight: StepPlan | None = None
+        self.flights: deque[Step] = deque()
+        self.lost: frozenset[int] = frozenset()
         self.seen: Counter[str] = Counter()
 
     def apply(self, event: Event) -> None:
@@ -108,7 +101,7 @@ class Life:
     def drain(self) -> None:
         """Let everything end; then nothing is held and the cache can be emptied."""
         while self.scheduler.has_work():
-            self.apply(Event("commit" if self.flight else "plan"))
+            self.apply(Event("commit" if self.flights else "plan"))
         assert not self.alive
         self.session.assert_nothing_held()
         self._assert_counters()
@@ -140,68 +133,108 @@ class Life:
         name = event.name
         if self.scheduler.abort(name):
             assert name in self.alive
-            self.seen["abort in flight" if self.flight else "abort"] += 1
+            self.seen["abort in flight" if self.flights else "abort"] += 1
             self.due[name] = FinishReason.ABORT
         else:  # it ended before, and its last output may wait in the outbox
             self.collect(event)
             assert name not in self.alive
 
     def plan(self, event: Event) -> None:
-        if self.flight is not None:
+        if self.flights:
             return
         had_work, overdue = bool(self.alive - self.due.keys()), self._overdue()
-        self.flight = self.scheduler.plan()
+        plan = self.scheduler.plan()
         self.collect(event)
         assert not overdue & self.alive, "a time-out was forgotten"
-        for name in self._slots().keys() - self.started.keys():
-            self.started[name] = self.now
-        if self.flight is None:
-            assert not self.alive, "nothing is planned although some wait"
-            assert not self.scheduler.has_work(), "there is work that nobody asked for"
+        if plan is not None:
+            assert had_work
+            self._take_off(plan)
             return
-        assert had_work and self.flight.step == self.steps + 1
+        assert not self.alive, "nothing is planned although some wait"
+        assert not self.scheduler.has_work(), "there is work that nobody asked for"
+
+    def ahead(self, event: Event) -> None:
+        """Plan a step behind the one in flight, where that can be."""
+        if len(self.flights) != 1 or not self.world.overlap:
+            return
+        plan = self.scheduler.plan_ahead()
+        if plan is not None:
+            self._take_off(plan)
+            self.seen["ahead"] += 1
+
+    def _take_off(self, plan: StepPlan) -> None:
+        assert plan.step == self.steps + 1
         self.steps += 1
+        for sequence in self.scheduler._state.running():
+            self.started.setdefault(sequence.request.id, self.now)
         # All that run may have to be computed anew, one token a step, before one gets a token.
         most = 2 * self.world.limits.max_running * self.world.limits.context_length
         assert self.steps - self.answered <= most, f"{most} steps without any output"
+        step = Step(plan, self.scheduler._flights[-1].sequences, None)
+        result = self._run(step) if self.world.overlap != "lazy" else None
+        self.flights.append(step._replace(result=result))
+
+    def _run(self, step: Step) -> StepResult:
+        lost, self.lost = self.lost, frozenset()
+        self.runner.look(step.plan, step.sequences, lost)
+        return self.runner.run(step.plan, lost)
 
     def commit(self, event: Event) -> None:
-        if self.flight is not None:
-            result = self.session.runner.run(self.flight)
-            self._take(self.scheduler.commit(self._land(), result, event.seconds))
+        """The oldest step lands. `rows` that sample have no token to choose from."""
+        if not self.flights:
+            return
+        step = self.flights.popleft()
+        result = step.result or self._run(step)
+        tokens, spoiled = list(result.tokens), set()
+        for at in {at % len(tokens) for at in event.rows}:
+            row, sequence = step.plan.rows[at], step.sequences[at]
+            if row.sample and self._lives(sequence):
+                tokens[at] = NOT_SAMPLED
+                self.runner.write_garbage(row)
+                self.due[sequence.request.id] = NOT_NUMBERS
+                self.seen["not numbers"] += 1
+                spoiled.add(row.slot)
+        self._lose(spoiled)
+        result = StepResult(tokens=tuple(tokens))
+        self._take(self.scheduler.commit(step.plan, result, event.seconds))
 
     def spoil(self, event: Event) -> None:
-        """Some rows of the step have no token to choose from."""
-        if self.flight is None:
-            return
-        runner, rows = self.session.runner, self.flight.rows
-        runner.spoiled = frozenset(at % len(rows) for at in event.rows)
-        hit = [row.slot for at, row in enumerate(rows) if at in runner.spoiled and row.sample]
-        for name, slot in self._slots().items():
-            if slot in hit:
-                self.due[name] = NOT_NUMBERS
-                self.seen["not numbers"] += 1
         self.commit(event)
-        runner.spoiled = frozenset()
 
     def fail(self, event: Event) -> None:
-        if self.flight is None:
+        """The oldest step fails: before the device saw it, or after it wrote something."""
+        if not self.flights:
             return
-        slots = {row.slot for row in self.flight.rows}
-        for name, slot in self._slots().items():
-            if slot in slots:
-                self.due.setdefault(name, FAILED)
+        step = self.flights.popleft()
+        if event.reached and step.result is None:
+            self.runner.apply(step.plan, self.lost)
+        slots = set()
+        for row, sequence in zip(step.plan.rows, step.sequences, strict=True):
+            if self._lives(sequence):
+                self.due.setdefault(sequence.request.id, FAILED)
                 self.seen["failed"] += 1
-        self.session.runner.fail(self.flight, reached=event.reached)
-        self._take(self.scheduler.fail(self._land(), FAILED))
+                slots.add(row.slot)
+                if event.reached or step.result is not None:
+                    self.runner.write_garbage(row)
+        self._lose(slots)
+        self._take(self.scheduler.fail(step.plan, FAILED))
+
+    def _lives(self, sequence: Sequence) -> bool:
+        return self.scheduler._state.by_id.get(sequence.request.id) is sequence
+
+    def _lose(self, slots: set[int]) -> None:
+        """A step behind this one that is not run yet has rows that follow on what is no more."""
+        waits = bool(self.flights) and self.flights[0].result is None
+        self.lost = frozenset(slots) if waits else frozenset()
 
     def mismatch(self, event: Event) -> None:
         """A result that does not answer the plan is refused and changes nothing."""
-        if self.flight is None:
+        if not self.flights:
             return
-        wrong = StepResult(tokens=(1,) * (len(self.flight.rows) + 1))
+        plan = self.flights[0].plan
+        wrong = StepResult(tokens=(1,) * (len(plan.rows) + 1))
         try:
-            self.scheduler.commit(self.flight, wrong)
+            self.scheduler.commit(plan, wrong)
         except ValueError:
             self.seen["mismatch"] += 1
         else:
@@ -218,10 +251,6 @@ class Life:
 
     def collect(self, event: Event) -> None:
         self._take(self.scheduler.take_outputs())
-
-    def _land(self) -> StepPlan:
-        plan, self.flight = self.flight, None
-        return plan
 
     def _take(self, outputs: list[StepOutput]) -> None:
         self.session.take(outputs)
@@ -294,12 +323,6 @@ class Life:
         full = options.max_queued is not None and stats.queued >= options.max_queued
         many = most is not None and stats.queued_tokens + length > most
         return QueueFull if full or (many and stats.queued) else None
-
-    def _slots(self) -> dict[str, int]:
-        return {s.request.id: s.slot for s in self.scheduler._state.running()}
-
-    def _namespaces(self) -> dict[int, str]:
-        return {s.slot: s.request.namespace for s in self.scheduler._state.running()}
 
     def _assert_counters(self) -> None:
         stats, last = self.scheduler.stats(), self.session.last

@@ -34,6 +34,7 @@ PATHS = (
     "cached",
     "retracted",
     "evicted",
+    "ahead",
     "preempted",
     "waited_too_long",
     "ran_too_long",
@@ -144,7 +145,9 @@ def main(words: Sequence[str]) -> int:
         return 0
     if chosen.shrink:
         found = shrunk(found)
-    print(found, found.world.limits, found.world.options, *found.events, sep="\n")
+    print(
+        found, found.world.limits, found.world.options, found.world.overlap, *found.events, sep="\n"
+    )
     return 1
 
 

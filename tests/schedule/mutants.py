@@ -124,9 +124,10 @@ class KeepsAFailedStep(Scheduler):
     """What a failed step should have written counts as computed, and is cached."""
 
     def fail(self, plan, message):
-        for sequence, row in zip(self._flight.sequences, plan.rows, strict=True):
-            sequence.computed = row.start + len(row.tokens)
-            self._state.store.share(sequence)
+        for sequence, row in zip(self._flights[0].sequences, plan.rows, strict=True):
+            if self._state.by_id.get(sequence.request.id) is sequence:
+                sequence.computed = row.start + len(row.tokens)
+                self._state.store.share(sequence)
         return super().fail(plan, message)
 
 

@@ -26,7 +26,7 @@ SMALL_PAGES, LARGE_PAGES = (1, 2, 3, 4, 7), (8, 16, 32, 64, 128)
 MOST_ALIVE = 24
 """Requests that wait or run; more than that are not added, or a life would never be drained."""
 
-BETWEEN_STEPS, IN_FLIGHT = {"plan"}, {"commit", "fail", "spoil", "mismatch"}
+BETWEEN_STEPS, IN_FLIGHT = {"plan"}, {"ahead", "commit", "fail", "spoil", "mismatch"}
 
 
 class Event(NamedTuple):
@@ -45,12 +45,17 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """What one life goes through. options: what the scheduler takes by name."""
+    """What one life goes through. options: what the scheduler takes by name.
+
+    overlap: whether steps are planned behind the one in flight, and whether they run at once
+    ("eager") or when their result is wanted ("lazy").
+    """
 
     limits: CacheLimits
     options: SchedulerOptions
     stems: tuple[tuple[int, ...], ...]
     weights: dict[str, int] = field(compare=False)
+    overlap: str = ""
 
     @property
     def positions(self) -> int:
@@ -78,6 +83,7 @@ def draw_world(rng: Random, page_sizes: Sequence[int]) -> World:
         options=draw_options(rng, min(chunk, step_tokens)),
         stems=tuple(draw_tokens(rng, context) for _ in range(rng.choice([1, 2, 4]))),
         weights=draw_weights(rng),
+        overlap=rng.choice(["", "eager", "lazy"]),
     )
 
 
@@ -110,6 +116,7 @@ def draw_weights(rng: Random) -> dict[str, int]:
     return {
         "plan": 100,
         "commit": 100,
+        "ahead": 150,
         "add": rng.choice([5, 15, 40]),
         "draws": rng.choice([0, 0, 8]),
         "turn": rng.choice([0, 5, 15]),
@@ -173,7 +180,7 @@ def draw_stop(rng: Random) -> tuple[int, ...]:
 
 def draw_event(rng: Random, world: World, life: Any) -> list[Event]:
     """What happens next: one event, or the `n` requests of one prompt."""
-    impossible = BETWEEN_STEPS if life.flight else IN_FLIGHT
+    impossible = BETWEEN_STEPS if life.flights else IN_FLIGHT
     kinds = [kind for kind in world.weights if kind not in impossible]
     (kind,) = rng.choices(kinds, [world.weights[kind] for kind in kinds])
     if kind in ("add", "draws", "turn"):

@@ -56,10 +56,15 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.happen(Event("plan"))
             self.happen(Event("commit", seconds=seconds))
 
-    @precondition(lambda self: self.life.flight is None)
+    @precondition(lambda self: not self.life.flights)
     @rule()
     def plan(self):
         self.happen(Event("plan"))
+
+    @precondition(lambda self: self.life.flights)
+    @rule()
+    def ahead(self):
+        self.happen(Event("ahead"))
 
     @precondition(lambda self: self.life.alive)
     @rule(at=st.integers(0, MOST_ALIVE - 1), kind=st.sampled_from(["abort", "abort", "again"]))
@@ -68,12 +73,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         name = names[at % len(names)]
         self.happen(Event(kind, name=name, request=self.life.session.requests[name]))
 
-    @precondition(lambda self: self.life.flight is not None)
+    @precondition(lambda self: self.life.flights)
     @rule(rows=ROWS)
     def spoil(self, rows):
         self.happen(Event("spoil", rows=rows))
 
-    @precondition(lambda self: self.life.flight is not None)
+    @precondition(lambda self: self.life.flights)
     @rule(reached=st.booleans())
     def fail(self, reached):
         self.happen(Event("fail", reached=reached))

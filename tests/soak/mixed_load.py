@@ -86,10 +86,11 @@ class Client(threading.Thread):
         found: list[str] = []
         with self.http.stream("POST", "/v1/completions", json=body) as answer:
             assert answer.status_code == 200
-            for line in answer.iter_lines():
+            rest = b""
+            for piece in answer.iter_bytes():
+                *lines, rest = (rest + piece).split(b"\n")  # `iter_lines` splits at U+2028 too
+                found += [line.decode() for line in lines if line]
                 if len(found) >= most:
                     break
-                if line:
-                    found.append(line)
-                    time.sleep(pause_s)
+                time.sleep(pause_s)
         return found
