@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anychip.plan import NOT_SAMPLED
+from msgspec.structs import replace
+
+from anychip.plan import NOT_SAMPLED, PREV
 from anychip.request import FinishReason
 from anychip.schedule.noise import NoiseStream
 from anychip.schedule.pages import PageAllocator
@@ -202,14 +204,29 @@ class AnswersAfterAbort(Scheduler):
                 self._state.end(sequence, FinishReason.ABORT, token_ids=(token,))
 
 
-class FreesInFlight(Scheduler):
-    """An abort takes the pages away while the step in flight still writes them."""
+class RepeatsNoiseAhead(Scheduler):
+    """A step planned behind another draws the noise that the other draws."""
 
-    def abort(self, request_id):
-        sequence = self._state.by_id.get(request_id)
-        if sequence is not None:
-            self._state.end(sequence, FinishReason.ABORT)
-        return sequence is not None
+    def plan_ahead(self):
+        plan = super().plan_ahead()
+        if plan is None:
+            return None
+        pairs = zip(plan.rows, self._flights[-1].sequences, strict=True)
+        return replace(plan, rows=tuple(self._behind(row, sequence) for row, sequence in pairs))
+
+    def _behind(self, row, sequence):
+        if row.tokens != (PREV,) or not row.temperature:
+            return row
+        return replace(row, noise=sequence.noise.at(sequence.output_length))
+
+
+class ForgetsWhatIsAhead(Scheduler):
+    """A step that fails gives its pages back, and the one behind it lands as if nothing were."""
+
+    def fail(self, plan, message):
+        outputs = super().fail(plan, message)
+        self._flights.clear()
+        return outputs
 
 
 class LooksAtNoClock(Scheduler):
@@ -259,7 +276,8 @@ MUTANTS: dict[str, Make] = {
     "noise repeated after a retraction": with_state(RepeatsNoise),
     "a slot lost": with_state(KeepsTheSlot),
     "a token after an abort": AnswersAfterAbort,
-    "pages freed in flight": FreesInFlight,
+    "noise repeated in a step ahead": RepeatsNoiseAhead,
+    "the step behind a failed one forgotten": ForgetsWhatIsAhead,
     "a time-out forgotten": LooksAtNoClock,
     "no number taken for token 0": TakesNaN,
     "an aborted id left behind": ForgetsTheQueued,
