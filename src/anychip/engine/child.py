@@ -30,6 +30,8 @@ _START = (
     "from anychip.engine.process import main; sys.exit(main(int(fd), int(parent)))"
 )
 _EXIT_POLL_S = 0.01
+KILL_PATIENCE_S = 10.0
+"""How long a killed process may take to be gone, seconds."""
 
 
 class EngineChild:
@@ -93,21 +95,29 @@ class EngineChild:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def end(self, patience_s: float) -> int:
+    async def end(self, patience_s: float, kill_s: float = KILL_PATIENCE_S) -> int | None:
         """Wait up to `patience_s` for the process to end on its own, then kill it; its exit code.
 
-        Negative: the number of the signal that ended it.
+        Negative: the number of the signal that ended it. None: `kill_s` seconds after SIGKILL it
+        is still there, as a process is that waits inside the kernel.
         """
-        deadline = asyncio.get_running_loop().time() + patience_s
         try:
-            while self._process.poll() is None:
-                if asyncio.get_running_loop().time() >= deadline:
-                    self.kill()
-                await asyncio.sleep(_EXIT_POLL_S)
+            if not await self._gone(patience_s):
+                self.kill()
+                await self._gone(kill_s)
         finally:
             self.kill()
             self._writer.close()
-        return int(self._process.returncode)
+        code = self._process.poll()
+        return None if code is None else int(code)
+
+    async def _gone(self, within_s: float) -> bool:
+        deadline = asyncio.get_running_loop().time() + within_s
+        while self._process.poll() is None:
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(_EXIT_POLL_S)
+        return True
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
 import msgspec
 
-from anychip.engine.child import EngineChild, describe_exit
+from anychip.engine.child import KILL_PATIENCE_S, EngineChild, describe_exit
 from anychip.engine.connection import PeerGone
 from anychip.engine.messages import (
     Abort,
@@ -19,6 +19,7 @@ from anychip.engine.messages import (
     Close,
     Died,
     EngineInfo,
+    EngineMessage,
     Flush,
     Flushed,
     LogLine,
@@ -33,6 +34,8 @@ from anychip.engine.messages import (
 log = logging.getLogger("anychip.engine")
 
 _EXIT_PATIENCE_S = 5.0
+_RESTART_SHARE = 4.0
+"""A restart may take this many times as long as the first start, or as long as a step may."""
 
 
 class EngineState(str, Enum):
@@ -67,14 +70,41 @@ class EngineListener(Protocol):
         """The engine process is gone and every running request with it."""
 
 
+class Child(Protocol):
+    """One run of the engine process (`child.EngineChild`)."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+
+    async def receive(self) -> EngineMessage:
+        """The next message. PeerGone when the process has ended."""
+
+    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+        """Send commands."""
+
+    async def end(self, patience_s: float) -> int | None:
+        """Wait, then kill; the exit code, None where not even that ended the process."""
+
+
+class EngineStuck(RuntimeError):
+    """The engine process outlives SIGKILL and holds its device."""
+
+
 class Supervisor:
     """One engine process after another, at most one at a time.
 
     watchdog_s: a ready engine that is silent for longer is killed (and restarted).
+    launch: starts a process; tests bring their own.
     """
 
     def __init__(
-        self, boot: Boot, listener: EngineListener, policy: RestartPolicy, watchdog_s: float
+        self,
+        boot: Boot,
+        listener: EngineListener,
+        policy: RestartPolicy,
+        watchdog_s: float,
+        launch: Callable[[Boot], Awaitable[Child]] = EngineChild.launch,
     ) -> None:
         self.state = EngineState.STARTING
         self.reason = "the engine is starting"
@@ -82,14 +112,16 @@ class Supervisor:
         self.deaths = 0
         self._boot, self._listener = boot, listener
         self._policy, self._watchdog_s = policy, watchdog_s
-        self._child: EngineChild | None = None
+        self._launch = launch
+        self._child: Child | None = None
         self._verdict = ""
         self._last_words = ""
-        self._heard = time.monotonic()
+        self._heard = self._launched = time.monotonic()
+        self._first_start_s = 0.0
         self._recent: list[float] = []
         self._task: asyncio.Task[None] | None = None
         self._started: asyncio.Future[EngineInfo] | None = None
-        self._closing = asyncio.Event()
+        self._closing, self._cut = asyncio.Event(), asyncio.Event()
 
     async def start(self) -> EngineInfo:
         """Start the engine process and wait until it is ready. StartError if it never is."""
@@ -116,14 +148,10 @@ class Supervisor:
         self._closing.set()
         if self._task is None:
             return
-        if self._child is not None:
-            if self.state is EngineState.READY and patience_s > 0:
-                self._child.send([Close()])
-            else:
-                self._child.kill()
-        await asyncio.wait({self._task}, timeout=patience_s)
-        if self._child is not None:
-            self._child.kill()
+        if self._child is not None and self.state is EngineState.READY and patience_s > 0:
+            self._child.send([Close()])
+            await asyncio.wait({self._task}, timeout=patience_s)
+        self._cut.set()
         await self._task
         self.state = EngineState.CLOSED
         self.reason = "the engine is closed"
@@ -131,6 +159,11 @@ class Supervisor:
     async def _run(self) -> None:
         try:
             await self._supervise()
+        except EngineStuck as error:
+            log.critical("%s", error)
+            self.deaths += 1
+            self._listener.on_down(str(error))
+            self._give_up(str(error))
         except Exception as error:
             self._give_up(f"the supervisor failed: {error}")
             raise
@@ -169,25 +202,42 @@ class Supervisor:
             log.critical("no further restart: %s", reason)
 
     async def _live(self) -> str:
-        """One process from start to end; why it ended."""
+        """One process from start to end; why it ended. EngineStuck where it does not."""
         self._verdict = self._last_words = ""
+        self._launched = time.monotonic()
         try:
-            child = self._child = await EngineChild.launch(self._boot)
+            child = self._child = await self._launch(self._boot)
         except OSError as error:
             return f"the engine process could not be started: {error}"
-        if self._closing.is_set():
-            child.kill()  # `close` found no child: it was being launched
-        watchdog = asyncio.create_task(self._watch(child))
+        patience_s = 0.0
         try:
-            await self._listen(child)
+            patience_s = await self._until_over(child)
         finally:
-            watchdog.cancel()
-            code = await child.end(_EXIT_PATIENCE_S)
+            code = await child.end(patience_s)
             self._child = None
+        if code is None:
+            raise EngineStuck(_stuck(child.pid, self._verdict))
         words = self._verdict or self._last_words
         return words or f"the engine process ended by itself: {describe_exit(code)}"
 
-    async def _listen(self, child: EngineChild) -> None:
+    async def _until_over(self, child: Child) -> float:
+        """Listen until the process hangs up, is silent for too long, or is cut off.
+
+        Returns how long it may take to end, seconds.
+        """
+        listening = asyncio.create_task(self._listen(child))
+        others = [asyncio.create_task(self._watch()), asyncio.create_task(self._cut.wait())]
+        try:
+            await asyncio.wait({listening, *others}, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done():
+                listening.result()
+                return _EXIT_PATIENCE_S
+            return 0.0
+        finally:
+            for task in (listening, *others):
+                task.cancel()
+
+    async def _listen(self, child: Child) -> None:
         while True:
             try:
                 message = await child.receive()
@@ -206,16 +256,30 @@ class Supervisor:
     def _ready(self, info: EngineInfo) -> None:
         self.info, self.state, self.reason = info, EngineState.READY, ""
         if self._started is not None and not self._started.done():
+            self._first_start_s = time.monotonic() - self._launched
             self._started.set_result(info)
         else:
             log.info("engine restarted")
 
-    async def _watch(self, child: EngineChild) -> None:
-        while True:
+    async def _watch(self) -> None:
+        """Return, with a verdict, once the engine has been silent or starting for too long."""
+        while not self._verdict:
             await asyncio.sleep(min(1.0, self._watchdog_s / 4))
             if self.state is EngineState.READY and self.heartbeat_age() > self._watchdog_s:
                 self._verdict = f"no step ended within --watchdog-timeout {self._watchdog_s:g} s"
-                child.kill()
+            elif self.state is EngineState.RESTARTING:
+                limit_s = max(self._watchdog_s, _RESTART_SHARE * self._first_start_s)
+                if time.monotonic() - self._launched > limit_s:
+                    self._verdict = f"it was not ready again within {limit_s:.3g} s"
+
+
+def _stuck(pid: int, verdict: str) -> str:
+    why = f" ({verdict})" if verdict else ""
+    return (
+        f"the engine process {pid} is still there {KILL_PATIENCE_S:g} s after SIGKILL{why}: it"
+        " hangs in the kernel or a driver and holds its device, so no other is started. Look at"
+        " `dmesg`; reset the device or the machine, then start the server again"
+    )
 
 
 async def _first_of(event: asyncio.Event, pause_s: float) -> None:
