@@ -9,6 +9,7 @@ import pytest
 from anychip.engine.client import EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
+from anychip.engine.suspects import RequestSuspected
 from anychip.request import FinishReason, Request, SamplingParams
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from scripted_engine import BUG, FAIL, FATAL, HANG, KILL
@@ -173,13 +174,45 @@ def test_a_death_ends_running_requests_and_the_engine_comes_back(token, reason):
 def test_three_deaths_are_the_end_with_the_reason():
     async def main():
         async with started() as client:
-            for _ in range(3):
+            for letter in b"abc":
                 await until(lambda: client.ready)
-                await outputs_of(client, request("a", KILL))
+                await outputs_of(client, request("a", letter, KILL))
             await until(lambda: client.state is EngineState.FAILED)
             with pytest.raises(EngineUnavailable, match=r"3 engine deaths.*SIGKILL"):
                 await outputs_of(client, request("b"))
             assert client.pid is None
+
+    asyncio.run(main())
+
+
+def test_a_request_present_in_two_crashes_is_refused_and_the_engine_lives_on():
+    async def main():
+        async with started() as client:
+            for name in ("a", "b"):
+                await outputs_of(client, request(name, KILL), request(name + "2", 48))
+                await until(lambda: client.ready)
+            with pytest.raises(RequestSuspected, match="present in 2 crashes"):
+                await outputs_of(client, request("c", KILL))
+            assert (await outputs_of(client, request("d")))[-1].finish is FinishReason.LENGTH
+            assert client.ready and client.deaths == 2
+
+    asyncio.run(main())
+
+
+def test_a_request_whose_client_left_before_the_crash_counts_too():
+    async def main():
+        async with started(watchdog_timeout=1.0) as client:
+            for name in ("a", "b"):
+                outputs = client.generate(request(name, HANG))
+                task = asyncio.ensure_future(anext(outputs))
+                await asyncio.sleep(0.1)
+                task.cancel()
+                await asyncio.wait({task})
+                await outputs.aclose()
+                await until(lambda: not client.ready)
+                await until(lambda: client.ready)
+            with pytest.raises(RequestSuspected):
+                await outputs_of(client, request("c", HANG))
 
     asyncio.run(main())
 

@@ -120,3 +120,17 @@ def test_streams_under_load_are_whole_or_end_with_an_error(folder):
         wait_until(lambda: engine.stats.running == 0)
         assert (engine.stats.pages_held, engine.stats.check_violations) == (0, 0)
     assert seen["ended"] >= 3
+
+
+def test_a_request_that_killed_the_engine_twice_is_refused(folder):
+    policy = RestartPolicy(first_pause_s=0.01, deaths=4)
+    with running(config_for(folder), policy) as server, server.http() as http:
+        for _ in range(2):
+            wait_until(lambda: http.get("/ready").status_code == 200)
+            assert http.post("/v1/completions", json=KILLER).status_code == 500
+        wait_until(lambda: http.get("/ready").status_code == 200)
+        refused = http.post("/v1/completions", json=KILLER)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "present_in_crashes"
+        fine = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1})
+        assert fine.status_code == 200 and server.service.client.deaths == 2

@@ -21,6 +21,7 @@ from anychip.engine.messages import (
     Submit,
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
+from anychip.engine.suspects import Suspects
 from anychip.plan import SchedulerStats
 from anychip.request import FinishReason, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -38,8 +39,9 @@ class EngineUnavailable(RuntimeError):
 class _Stream:
     """Outputs of the requests of one `generate` call that its reader has not taken yet."""
 
-    def __init__(self, ids: set[str], backlog: int) -> None:
-        self.open = ids
+    def __init__(self, requests: dict[str, Request], backlog: int) -> None:
+        self.requests = requests
+        self.open = set(requests)
         self._backlog = backlog
         self._waiting: deque[StepOutput] = deque()
         self._wake = asyncio.Event()
@@ -86,9 +88,11 @@ class EngineClient:
         # The keys are the server's: they do not travel.
         plain = dataclasses.replace(config, api_key=None, admin_api_key=None)
         boot = Boot(builder, msgspec.Raw(msgspec.msgpack.encode(plain)), config.log_level)
-        self._supervisor = Supervisor(
-            boot, self, policy or RestartPolicy(), config.watchdog_timeout
-        )
+        policy = policy or RestartPolicy()
+        self._supervisor = Supervisor(boot, self, policy, config.watchdog_timeout)
+        self._suspects = Suspects(policy.window_s)
+        # Aborted one or two steps ago: the engine may still compute them.
+        self._leaving: tuple[list[Request], list[Request]] = ([], [])
         self._backlog = backlog
         self._streams: dict[str, _Stream] = {}
         self._outbox: list[Submit | Abort | Flush] = []
@@ -142,8 +146,9 @@ class EngineClient:
         An id is used once: outputs of an aborted request may still be under way when it ends here.
         Close the iterator (`contextlib.aclosing`) to abort what still runs. A request that dies
         with the engine, or whose reader is too slow, ends with FinishReason.ERROR.
-        Raises EngineUnavailable, QueueFull, and RequestRefused for a request that cannot run or
-        whose id is in use; the other requests of the call are then aborted.
+        Raises EngineUnavailable, QueueFull, RequestSuspected for one that was present in two
+        crashes, and RequestRefused for a request that cannot run or whose id is in use; the other
+        requests of the call are then aborted.
         """
         stream = self._submit(requests)
         try:
@@ -154,17 +159,23 @@ class EngineClient:
                 yield output
         finally:
             for request_id in stream.open:
-                if self._streams.pop(request_id, None) is not None:
-                    self._send(Abort(request_id))
+                self._leave(request_id)
 
     def abort(self, request_id: str) -> bool:
         """End a request by its exact id: its reader gets FinishReason.ABORT at once."""
-        stream = self._streams.pop(request_id, None)
+        stream = self._leave(request_id)
         if stream is None:
             return False
-        self._send(Abort(request_id))
         stream.put(StepOutput(request_id=request_id, finish=FinishReason.ABORT))
         return True
+
+    def _leave(self, request_id: str) -> _Stream | None:
+        """Tell the engine that nobody waits for this request; its stream, where it ran."""
+        stream = self._streams.pop(request_id, None)
+        if stream is not None:
+            self._leaving[0].append(stream.requests[request_id])
+            self._send(Abort(request_id))
+        return stream
 
     async def flush(self) -> bool:
         """Empty the prefix cache; False where requests run or wait."""
@@ -188,6 +199,8 @@ class EngineClient:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
+            if any(self._leaving):
+                self._leaving = ([], self._leaving[0])
             for output in message.outputs:
                 self._deliver(output)
         elif isinstance(message, Refused):
@@ -203,6 +216,9 @@ class EngineClient:
     def on_down(self, reason: str) -> None:
         """End every request with an error (called by the supervisor)."""
         self._outbox.clear()
+        running = [stream.requests[name] for name, stream in self._streams.items()]
+        self._suspects.died([*running, *self._leaving[0], *self._leaving[1]])
+        self._leaving = ([], [])
         self._fail_all(f"the engine process died: {reason}")
         # Its slots and pages went with it; the counters stay what they were.
         self.stats = msgspec.structs.replace(
@@ -215,11 +231,11 @@ class EngineClient:
     def _submit(self, requests: tuple[Request, ...]) -> _Stream:
         if not self.ready:
             raise EngineUnavailable(self.reason)
-        ids = {request.id for request in requests}
-        for request_id in ids:
-            if request_id in self._streams:
-                raise RequestRefused(f"request id {request_id!r} is in use; choose another")
-        stream = _Stream(ids, self._backlog)
+        for request in requests:
+            if request.id in self._streams:
+                raise RequestRefused(f"request id {request.id!r} is in use; choose another")
+            self._suspects.check(request)
+        stream = _Stream({request.id: request for request in requests}, self._backlog)
         for request in requests:
             self._streams[request.id] = stream
             self._send(Submit(request))
@@ -231,6 +247,8 @@ class EngineClient:
             return  # aborted here before the engine knew
         if output.finish is not None:
             del self._streams[output.request_id]
+            if output.finish is not FinishReason.ERROR:
+                self._suspects.finished(stream.requests[output.request_id])
         if not stream.put(output):
             self._drop_slow(stream)
 
@@ -239,8 +257,7 @@ class EngineClient:
         stream.drop()
         text = f"the client reads too slowly: {self._backlog} outputs were waiting"
         for request_id in list(stream.open):
-            if self._streams.pop(request_id, None) is not None:
-                self._send(Abort(request_id))
+            self._leave(request_id)
             stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
 
     def _fail_all(self, text: str) -> None:

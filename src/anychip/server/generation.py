@@ -10,6 +10,7 @@ from contextlib import aclosing
 import msgspec
 
 from anychip.engine.client import EngineClient, EngineUnavailable
+from anychip.engine.suspects import RequestSuspected
 from anychip.request import FinishReason, Request, SamplingParams, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.server.errors import ApiError, bad_request, server_error, unavailable
@@ -263,6 +264,8 @@ def _refused(error: EngineUnavailable | RequestRefused) -> ApiError:
         return unavailable(str(error), "engine_unavailable")
     if isinstance(error, QueueFull):
         return unavailable(str(error), "queue_full")
+    if isinstance(error, RequestSuspected):
+        return bad_request(str(error), code="present_in_crashes")
     return bad_request(str(error))
 
 
