@@ -2,7 +2,8 @@
 
 The next token follows from the last one: letters and digits go round their alphabets, "\\n" begins
 a smiling face of four bytes, "}" gives "~", "~" gives the end-of-sequence token, "%" gives a
-letter chosen by the noise. A prompt with one of the control characters below makes it misbehave.
+letter chosen by the noise. A prompt with one of the control characters below makes it misbehave:
+WAIT as if the request had waited for too long, RUN as if it had run for too long.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import CacheLimits, StepPlan, StepResult
-from anychip.request import Request
+from anychip.request import Failure, FinishReason, Request, StepOutput
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 IM_START, EOS = 256, 257
 VOCAB = 260
-FATAL, KILL, FAIL, HANG, BUG = 1, 2, 3, 4, 5
+FATAL, KILL, FAIL, HANG, BUG, WAIT, RUN = 1, 2, 3, 4, 5, 6, 7
+RUN_TOKENS = 6
 _FACE = {10: 0xF0, 0xF0: 0x9F, 0x9F: 0x99, 0x99: 0x82, 0x82: ord("a")}
 
 
@@ -72,17 +74,47 @@ def misbehave(token: int) -> None:
 class RecordingEngine(Engine):
     record: Path | None = None
 
+    def __init__(self, *parts) -> None:
+        super().__init__(*parts)
+        self._late: list[StepOutput] = []
+        self._timed: dict[str, int] = {}
+
     def submit(self, request: Request) -> None:
+        if WAIT in request.prompt:
+            self._late.append(failed(request.id, Failure.WAITED_TOO_LONG))
+            return
         super().submit(request)
+        if RUN in request.prompt:
+            self._timed[request.id] = 0
         if self.record is not None:
             line = {"id": request.id, "prompt": request.prompt, **params_of(request)}
             with self.record.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
+    def has_work(self) -> bool:
+        return bool(self._late) or super().has_work()
+
+    def step(self) -> list[StepOutput]:
+        outputs, self._late = super().step() + self._late, []
+        for output in list(outputs):
+            if output.request_id in self._timed:
+                self._timed[output.request_id] += len(output.token_ids)
+                if self._timed[output.request_id] >= RUN_TOKENS:
+                    del self._timed[output.request_id]
+                    self.abort(output.request_id)
+                    outputs.append(failed(output.request_id, Failure.RAN_TOO_LONG))
+        return outputs
+
+
+def failed(name: str, failure: Failure) -> StepOutput:
+    text = f"scripted: {failure.value}"
+    return StepOutput(request_id=name, finish=FinishReason.ERROR, error=text, failure=failure)
+
 
 def params_of(request: Request) -> dict:
     names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "draw")
-    return {name: getattr(request.params, name) for name in names}
+    params = {name: getattr(request.params, name) for name in names}
+    return {**params, "namespace": request.namespace, "priority": request.priority}
 
 
 def build(config, report) -> tuple[Engine, EngineInfo]:

@@ -7,8 +7,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-_RETRY_AFTER = {"Retry-After": "1"}
-
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """The inner object of an error."""
@@ -26,7 +24,10 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """An error for the client: HTTP status, and what the body says."""
+    """An error for the client: HTTP status, and what the body says.
+
+    retry_after: seconds after which the same request may be taken, told where it may be (503, 429).
+    """
 
     def __init__(
         self,
@@ -36,9 +37,11 @@ class ApiError(Exception):
         type: str = "invalid_request_error",
         param: str | None = None,
         code: str | None = None,
+        retry_after: int = 1,
     ) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
         self.body = ErrorBody(message=message, type=type, param=param, code=code)
 
     def envelope(self) -> bytes:
@@ -47,7 +50,8 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         """The whole answer."""
-        headers = _RETRY_AFTER if self.status in (429, 503) else None
+        later = self.status in (429, 503)
+        headers = {"Retry-After": str(self.retry_after)} if later else None
         return Response(self.envelope(), self.status, headers, "application/json")
 
 
@@ -56,9 +60,14 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
-def unavailable(message: str, code: str = "unavailable") -> ApiError:
-    """503: the same request may succeed later or elsewhere."""
-    return ApiError(503, message, type="service_unavailable", code=code)
+def unavailable(message: str, code: str = "unavailable", retry_after: int = 1) -> ApiError:
+    """503: the same request may succeed in `retry_after` seconds, or elsewhere."""
+    return ApiError(503, message, type="service_unavailable", code=code, retry_after=retry_after)
+
+
+def timed_out(message: str) -> ApiError:
+    """504: the request was begun and took longer than it may."""
+    return ApiError(504, message, type="timeout_error", code="request_timeout")
 
 
 def server_error(message: str, code: str = "engine_error") -> ApiError:

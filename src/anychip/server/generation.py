@@ -11,9 +11,9 @@ import msgspec
 
 from anychip.engine.client import EngineClient, EngineUnavailable
 from anychip.engine.suspects import RequestSuspected
-from anychip.request import FinishReason, Request, SamplingParams, StepOutput
+from anychip.request import Failure, FinishReason, Request, SamplingParams, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
-from anychip.server.errors import ApiError, bad_request, server_error, unavailable
+from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.metrics import Metrics
 from anychip.server.service import Service
 from anychip.server.validation import Sampling
@@ -178,10 +178,11 @@ class Generation:
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Everything that is generated, as it comes. Close the iterator to abort the rest.
 
-        Raises ApiError: 400 refused, 503 no engine or queue full, 500 it failed on the way.
+        Raises ApiError: 400 refused, 503 no engine, queue full or waited for too long, 504 ran for
+        too long, 500 it failed on the way.
         """
         with self._service.registered(self):
-            timing = Timing(self._service.metrics, self.started, len(self.choices))
+            timing = Timing(self._service, self.started, len(self.choices))
             try:
                 async with aclosing(self._client.generate(*self._requests)) as outputs:
                     async for output in outputs:
@@ -190,7 +191,7 @@ class Generation:
                             yield piece
             except (EngineUnavailable, RequestRefused) as error:
                 timing.refuse()
-                raise _refused(error) from error
+                raise _refused(error, self._service.retry_after) from error
             finally:
                 timing.close()
                 self._log_end()
@@ -236,7 +237,7 @@ class Generation:
         if choice.finish is not None:
             return None  # a stop string ended it; this is what the engine had under way
         if output.finish is FinishReason.ERROR:
-            raise _failed(output)
+            raise _failed(output, self._service.retry_after)
         piece = choice.take(output)
         timing.take(choice)
         if choice.finish is not None and output.finish is None:
@@ -259,25 +260,31 @@ def sampling_params(sampling: Sampling, max_tokens: int, seed: int, draw: int) -
     )
 
 
-def _refused(error: EngineUnavailable | RequestRefused) -> ApiError:
+def _refused(error: EngineUnavailable | RequestRefused, retry_after: int) -> ApiError:
     if isinstance(error, EngineUnavailable):
         return unavailable(str(error), "engine_unavailable")
     if isinstance(error, QueueFull):
-        return unavailable(str(error), "queue_full")
+        return unavailable(str(error), "queue_full", retry_after)
     if isinstance(error, RequestSuspected):
         return bad_request(str(error), code="present_in_crashes")
     return bad_request(str(error))
 
 
-def _failed(output: StepOutput) -> ApiError:
-    return server_error(output.error or "the engine ended the request without a reason")
+def _failed(output: StepOutput, retry_after: int) -> ApiError:
+    text = output.error or "the engine ended the request without a reason"
+    if output.failure is Failure.WAITED_TOO_LONG:
+        return unavailable(text, "queue_timeout", retry_after)
+    if output.failure is Failure.RAN_TOO_LONG:
+        return timed_out(text)
+    return server_error(text)
 
 
 class Timing:
     """Books one call's latencies and its end."""
 
-    def __init__(self, metrics: Metrics, started: float, choices: int) -> None:
-        self._metrics = metrics
+    def __init__(self, service: Service, started: float, choices: int) -> None:
+        self._metrics: Metrics = service.metrics
+        self._pace = service.pace
         self._started = started
         self._first: dict[int, float] = {}
         self._unfinished = choices
@@ -292,6 +299,7 @@ class Timing:
             self._finish(choice, now)
 
     def _finish(self, choice: Choice, now: float) -> None:
+        self._pace.ended()
         if choice.finish == FinishReason.ABORT.value:
             return  # close() counts it
         self._unfinished -= 1

@@ -15,6 +15,7 @@ from anychip.engine.messages import EngineInfo, StartError
 from anychip.model.errors import CheckpointError
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.metrics import Metrics
+from anychip.server.pace import Pace
 from anychip.server.texts import Texts
 from anychip.server.validation import Room
 from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
@@ -53,6 +54,7 @@ class Service:
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
         self.metrics = Metrics(self.model_name, lambda: (client.stats, client.deaths, client.ready))
+        self.pace = Pace()
         self._seeds = random.Random(config.random_seed)
         self._serial = 0
 
@@ -65,6 +67,11 @@ class Service:
     def room(self) -> Room:
         """What a sequence may need."""
         return self.texts.room
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds in which those who wait now should have had their turn."""
+        return self.pace.wait_s(self.client.stats.queued)
 
     def next_seed(self) -> int:
         """A seed for a call that brought none; the row of them follows from --random-seed."""
