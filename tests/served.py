@@ -53,6 +53,10 @@ def config_for(folder: Path, **changes) -> ServeConfig:
     return ServeConfig(model_path=str(folder), **{**values, **changes})
 
 
+def bearer(key: str) -> dict[str, bytes]:
+    return {"authorization": f"Bearer {key}".encode()}
+
+
 class Running:
     """A server in a thread."""
 

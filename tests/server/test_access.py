@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from served import config_for, running
+from served import bearer, config_for, running
 
 BODY = {"prompt": "a", "max_tokens": 1}
 
@@ -12,10 +12,6 @@ def locked(folder):
     config = config_for(folder, api_key="open-sesame", admin_api_key="boss")
     with running(config) as server:
         yield server
-
-
-def bearer(key):
-    return {"authorization": f"Bearer {key}".encode()}
 
 
 def test_a_key_is_needed(locked):

@@ -82,7 +82,7 @@ def test_abort_needs_the_exact_id(slow):
         assert http.post("/abort_request", json={"rid": "req-1"}).json() == {"aborted": 1}
         threads[0].join(10)
         assert answers["req-1"]["meta_info"]["finish_reason"]["type"] == "abort"
-        assert list(slow.service.live) == ["req-10"]
+        assert list(slow.service.live) == [(None, "req-10")]
         assert http.post("/abort_request", json={"abort_all": True}).json() == {"aborted": 1}
         threads[1].join(10)
         again = {"text": "0", "rid": "req-10", "sampling_params": {"max_new_tokens": 3}}
@@ -104,7 +104,7 @@ def start(server, answers, rid):
 def test_a_rid_in_use_is_refused_and_the_first_is_unharmed(slow):
     answers = {}
     first = start(slow, answers, "twice")
-    wait_until(lambda: "twice" in slow.service.live)
+    wait_until(lambda: (None, "twice") in slow.service.live)
     with slow.http() as http:
         body = {"text": "a", "rid": "twice", "sampling_params": {"max_new_tokens": 2}}
         refused = http.post("/generate", json=body)

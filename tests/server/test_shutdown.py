@@ -137,6 +137,7 @@ def start(folder, *flags: str) -> subprocess.CompletedProcess:
         (("--chip-option", "crash_in_start=1"), "killed by SIGKILL"),
         (("--chat-template", "/nonexistent"), "--chat-template: cannot read"),
         (("--tokenizer-path", "/nonexistent"), "/nonexistent: no such file or folder"),
+        (("--api-key-file", "/nonexistent"), "--api-key-file: /nonexistent: it cannot be read"),
         (("--host", "no.such.host.invalid"), "--host: 'no.such.host.invalid'"),
     ],
 )
@@ -166,5 +167,6 @@ def test_sigterm_while_the_model_loads_ends_the_start(folder):
 
 
 def test_listening_wide_without_a_key_warns():
-    assert "WITHOUT A KEY" in exposure("0.0.0.0", None)
-    assert exposure("0.0.0.0", "key") == exposure("127.0.0.1", None) == exposure("::1", None) == ""
+    assert "WITHOUT A KEY" in exposure("0.0.0.0", locked=False)
+    assert exposure("0.0.0.0", locked=True) == ""
+    assert exposure("127.0.0.1", locked=False) == exposure("::1", locked=False) == ""

@@ -44,7 +44,7 @@ def build_app(service: Service) -> Starlette:
         middleware=[
             Middleware(CutAtTheEnd, draining=lambda: service.draining),
             Middleware(OriginCheck, bound_host=config.host),
-            Middleware(KeyCheck, api_key=config.api_key, admin_key=config.admin_api_key),
+            Middleware(KeyCheck, access=service.access),
         ],
         exception_handlers={
             ApiError: on_api_error,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -10,10 +9,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anychip.server.errors import ApiError
+from anychip.server.keys import Access, Caller
 from anychip.server.listening import is_loopback
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """Probes and scrapers need no key; they show no prompt and change nothing."""
+
+
+_CALLER = "anychip.caller"
 
 
 class KeyCheck:
@@ -22,30 +25,31 @@ class KeyCheck:
     The admin key opens everything; without any key nothing is checked.
     """
 
-    def __init__(self, app: ASGIApp, api_key: str | None, admin_key: str | None) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
-        self._keys = tuple(key for key in (api_key, admin_key) if key)
-        self._needed = bool(api_key)
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer 401."""
-        if scope["type"] == "http" and self._needed and scope["path"] not in OPEN_PATHS:
-            given = bearer(Headers(scope=scope))
-            if not any(same(given, key) for key in self._keys):
+        if scope["type"] == "http":
+            caller = self._access.caller(bearer(Headers(scope=scope)))
+            if caller is None and self._access.needed and scope["path"] not in OPEN_PATHS:
                 await _unauthorized().response()(scope, receive, send)
                 return
+            scope[_CALLER] = caller or Caller()
         await self._app(scope, receive, send)
+
+
+def caller_of(request: Request) -> Caller:
+    """Whose request it is, as `KeyCheck` found."""
+    caller: Caller = request.scope[_CALLER]
+    return caller
 
 
 def bearer(headers: Headers) -> str:
     """The bearer token, empty where there is none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
-
-
-def same(given: str, key: str) -> bool:
-    """Compare in a time that tells nothing about the key. given: as Starlette decodes headers."""
-    return compare_digest(given.encode("latin-1"), key.encode())
 
 
 def _unauthorized() -> ApiError:
@@ -58,12 +62,13 @@ def _unauthorized() -> ApiError:
 
 
 def require_admin(request: Request) -> None:
-    """ApiError 403 where an admin key is set and the request does not bring it."""
-    key = request.app.state.service.config.admin_api_key
-    if key and not same(bearer(request.headers), key):
+    """ApiError 403 where the request needs the admin key and does not bring it."""
+    access: Access = request.app.state.service.access
+    if not (access.admin_open or caller_of(request).admin):
         raise ApiError(
             403,
-            f"{request.url.path} needs the admin key: send 'Authorization: Bearer ADMIN_KEY'",
+            f"{request.url.path} needs the admin key (--admin-api-key):"
+            " send 'Authorization: Bearer ADMIN_KEY'",
             type="permission_error",
             code="admin_key_required",
         )

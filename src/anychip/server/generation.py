@@ -15,6 +15,7 @@ from anychip.request import Failure, FinishReason, Request, SamplingParams, Step
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.metrics import Metrics
+from anychip.server.origin import Origin
 from anychip.server.service import Service
 from anychip.server.validation import Sampling
 from anychip.text.stop import StopChecker
@@ -133,20 +134,20 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class Generation:
     """The sequences of one call, prompts x n, choice = prompt * n + draw.
 
-    Registered in `service.live` under `rid` while it runs, on every way out removed.
+    Registered in `service.live` under its id while it runs, on every way out removed.
     """
 
     def __init__(
         self,
         service: Service,
-        rid: str,
+        origin: Origin,
         prompts: Sequence[tuple[int, ...]],
         max_tokens: Sequence[int],
         sampling: Sampling,
         *,
         at_start: bool = False,
     ) -> None:
-        self.rid = rid
+        self.origin = origin
         self.prompts = prompts
         self.n = sampling.n
         self.started = time.monotonic()
@@ -172,8 +173,14 @@ class Generation:
             at_start=at_start,
         )
         self.choices.append(choice)
-        request_id = service.next_engine_id(self.rid)
-        self._requests.append(Request(id=request_id, prompt=prompt, params=params))
+        request = Request(
+            id=service.next_engine_id(self.origin.rid),
+            prompt=prompt,
+            params=params,
+            namespace=self.origin.namespace,
+            priority=self.origin.priority,
+        )
+        self._requests.append(request)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Everything that is generated, as it comes. Close the iterator to abort the rest.
@@ -207,8 +214,8 @@ class Generation:
         usage, seconds = self.usage(), time.monotonic() - self.started
         ends = ", ".join(sorted({choice.finish or "cut short" for choice in self.choices}))
         log.info(
-            "%r: %d tokens in (%d cached), %d out, %.2f s, %s",
-            self.rid,
+            "%s: %d tokens in (%d cached), %d out, %.2f s, %s",
+            self.origin.name,
             usage.prompt_tokens,
             usage.cached_tokens,
             usage.completion_tokens,

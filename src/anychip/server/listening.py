@@ -64,9 +64,9 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def exposure(host: str, api_key: str | None) -> str:
+def exposure(host: str, locked: bool) -> str:
     """A warning where the server is open to others and asks for no key; else empty."""
-    if api_key or is_loopback(host):
+    if locked or is_loopback(host):
         return ""
     return (
         f"LISTENING ON {host} WITHOUT A KEY: whoever reaches this machine can use the model and"

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from anychip.engine.client import EngineUnavailable
-from anychip.server.auth import require_admin
+from anychip.server.auth import caller_of, require_admin
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.generation import Choice, Generation
 from anychip.server.openai_protocol import NotYet, stop_strings
+from anychip.server.origin import OriginFields, origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer, json_response
 from anychip.server.validation import (
@@ -27,7 +28,6 @@ from anychip.server.validation import (
     convert,
     fit_max_tokens,
     read_object,
-    rid_of,
 )
 
 DEFAULT_MAX_TOKENS = 128
@@ -49,14 +49,13 @@ class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
 
 
-class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+class GenerateRequest(OriginFields, frozen=True, kw_only=True):
     """Body of /generate: text or input_ids, one or a list."""
 
     text: str | list[str] | None = None
     input_ids: list[int | list[int]] | None = None
     sampling_params: dict[str, Any] | None = None
     stream: bool = False
-    rid: str | None = None
 
 
 _GENERATE_NOT_YET: NotYet = {
@@ -73,9 +72,6 @@ _GENERATE_NOT_YET: NotYet = {
     "session_params": (),
     "lora_path": (),
     "custom_logit_processor": (),
-    "priority": (0,),
-    "extra_key": (),
-    "cache_salt": (),
     "log_metrics": (True,),
 }
 
@@ -107,12 +103,12 @@ async def generate(request: Request) -> Response:
     call = convert(body, GenerateRequest, _GENERATE_NOT_YET)
     name, prompts, single = _prompts_of(call, service.room)
     sampling = _sampling_of(call, service.info.vocab_size)
-    rid = rid_of(call.rid, "gen")
+    origin = origin_of(call, caller_of(request).tenant, "gen")
     check_volume(len(prompts), sampling.n, 1, "max_new_tokens")
     ids = await service.texts.prompts(prompts, name)
     limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]
     check_volume(len(prompts), sampling.n, max(limits), "max_new_tokens")
-    generation = Generation(service, rid, ids, limits, sampling)
+    generation = Generation(service, origin, ids, limits, sampling)
     alone = single and sampling.n == 1
     if call.stream:
         return EventStream(_events(generation, alone))
@@ -179,7 +175,7 @@ def _answer(generation: Generation, choice: Choice) -> dict[str, Any]:
         "text": choice.text,
         "output_ids": list(choice.token_ids),
         "meta_info": {
-            "id": f"{generation.rid}_{choice.index}" if several else generation.rid,
+            "id": f"{generation.origin.rid}_{choice.index}" if several else generation.origin.rid,
             "finish_reason": _finish_reason(choice),
             "prompt_tokens": len(generation.prompts[prompt]),
             "completion_tokens": len(choice.token_ids),
@@ -280,7 +276,7 @@ class AbortRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def abort_request(request: Request) -> Response:
-    """End a running call by its exact id; all of them with the admin key."""
+    """End a running call of the caller by its exact id; anybody's, and all, with the admin key."""
     service: Service = request.app.state.service
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, AbortRequest, {})
@@ -289,6 +285,6 @@ async def abort_request(request: Request) -> Response:
     if call.abort_all:
         require_admin(request)
         return JSONResponse({"aborted": service.abort_all()})
-    if not service.abort(call.rid or ""):
+    if not service.abort(call.rid or "", caller_of(request)):
         raise ApiError(404, f"no running request has the id {call.rid!r}", param="rid")
     return JSONResponse({"aborted": 1})

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anychip.server.auth import caller_of
 from anychip.server.errors import bad_request
 from anychip.server.generation import Generation, Piece
 from anychip.server.openai_protocol import (
@@ -26,6 +27,7 @@ from anychip.server.openai_protocol import (
     sampling_of,
     usage_of,
 )
+from anychip.server.origin import origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
 from anychip.server.validation import (
@@ -34,7 +36,6 @@ from anychip.server.validation import (
     convert,
     fit_max_tokens,
     read_object,
-    rid_of,
 )
 
 
@@ -44,19 +45,19 @@ async def chat_completions(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, ChatRequest, CHAT_NOT_YET)
-    generation = await _begin(service, call)
+    generation = await _begin(service, call, caller_of(request).tenant)
     answer = _Answer(service, call, generation)
     if call.stream:
         return EventStream(answer.events())
     return await json_answer(request, answer.whole())
 
 
-async def _begin(service: Service, call: ChatRequest) -> Generation:
+async def _begin(service: Service, call: ChatRequest, tenant: str | None) -> Generation:
     service.check_model(call.model)
     check_stream_options(call)
     sampling = sampling_of(call)
     check_sampling(sampling, service.info.vocab_size)
-    rid = rid_of(call.rid, "chatcmpl")
+    origin = origin_of(call, tenant, "chatcmpl")
     variables = call.chat_template_kwargs or {}
     for name in ("messages", "tools", "add_generation_prompt"):
         if name in variables:
@@ -64,7 +65,7 @@ async def _begin(service: Service, call: ChatRequest) -> Generation:
     prompt = await service.texts.chat(call.messages, variables)
     limit = fit_max_tokens(sampling, len(prompt), None, service.room)
     check_volume(1, sampling.n, limit, sampling.max_tokens_name)
-    return Generation(service, rid, [prompt], [limit], sampling, at_start=True)
+    return Generation(service, origin, [prompt], [limit], sampling, at_start=True)
 
 
 class _Answer:
@@ -81,7 +82,7 @@ class _Answer:
         generation = self._generation
         await generation.run()
         return Chat(
-            id=generation.rid,
+            id=generation.origin.rid,
             created=self._created,
             model=self._model,
             choices=[
@@ -134,7 +135,7 @@ class _Answer:
         if usage is msgspec.UNSET and self._usage:
             usage = None  # OpenAI sends the field as null in all chunks but the last
         return ChatChunk(
-            id=self._generation.rid,
+            id=self._generation.origin.rid,
             created=self._created,
             model=self._model,
             choices=choices,

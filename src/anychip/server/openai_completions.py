@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anychip.server.auth import caller_of
 from anychip.server.errors import bad_request
 from anychip.server.generation import Generation
 from anychip.server.openai_protocol import (
@@ -22,6 +23,7 @@ from anychip.server.openai_protocol import (
     sampling_of,
     usage_of,
 )
+from anychip.server.origin import origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
 from anychip.server.validation import (
@@ -32,7 +34,6 @@ from anychip.server.validation import (
     convert,
     fit_max_tokens,
     read_object,
-    rid_of,
 )
 
 DEFAULT_MAX_TOKENS = 16
@@ -45,19 +46,19 @@ async def completions(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, CompletionRequest, COMPLETION_NOT_YET)
-    generation = await _begin(service, call)
+    generation = await _begin(service, call, caller_of(request).tenant)
     answer = _Answer(service, call, generation)
     if call.stream:
         return EventStream(answer.events())
     return await json_answer(request, answer.whole())
 
 
-async def _begin(service: Service, call: CompletionRequest) -> Generation:
+async def _begin(service: Service, call: CompletionRequest, tenant: str | None) -> Generation:
     service.check_model(call.model)
     check_stream_options(call)
     sampling = sampling_of(call)
     check_sampling(sampling, service.info.vocab_size)
-    rid = rid_of(call.rid, "cmpl")
+    origin = origin_of(call, tenant, "cmpl")
     texts = split_prompts(call.prompt, service.room)
     check_volume(len(texts), sampling.n, 1, "max_tokens")
     prompts = await service.texts.prompts(texts, "prompt")
@@ -66,7 +67,7 @@ async def _begin(service: Service, call: CompletionRequest) -> Generation:
         for prompt in prompts
     ]
     check_volume(len(texts), sampling.n, max(limits), "max_tokens")
-    return Generation(service, rid, prompts, limits, sampling)
+    return Generation(service, origin, prompts, limits, sampling)
 
 
 def split_prompts(prompt: str | list[str | int | list[int]], room: Room) -> list[str | list[int]]:
@@ -129,7 +130,7 @@ class _Answer:
         self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None
     ) -> Completion:
         return Completion(
-            id=self._generation.rid,
+            id=self._generation.origin.rid,
             created=self._created,
             model=self._model,
             choices=choices,

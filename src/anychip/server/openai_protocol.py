@@ -9,6 +9,7 @@ import msgspec
 
 from anychip.server.errors import bad_request
 from anychip.server.generation import Usage as Counts
+from anychip.server.origin import OriginFields
 from anychip.server.validation import Sampling
 
 
@@ -18,7 +19,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_usage: bool = False
 
 
-class CallFields(msgspec.Struct, frozen=True, kw_only=True):
+class CallFields(OriginFields, frozen=True, kw_only=True):
     """What both kinds of completion share. Null is the default for every field."""
 
     model: str | None = None
@@ -34,7 +35,6 @@ class CallFields(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    rid: str | None = None
 
 
 class CompletionRequest(CallFields, frozen=True, kw_only=True):
@@ -64,9 +64,6 @@ _NOT_YET: NotYet = {
     "spaces_between_special_tokens": (True,),
     "no_stop_trim": (False,),
     "include_stop_str_in_output": (False,),
-    "priority": (0,),
-    "extra_key": (),
-    "cache_salt": (),
     "lora_path": (),
     "json_schema": (),
     "regex": (),

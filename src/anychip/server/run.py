@@ -20,6 +20,7 @@ from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailab
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
 from anychip.request import FinishReason, Request, SamplingParams
+from anychip.server.keys import Access, open_access
 from anychip.server.listening import bind, exposure
 from anychip.server.stop import Stop
 from anychip.signals import STOPPED, Ending, answered
@@ -84,13 +85,14 @@ async def run_server(
 
     Call it in the thread that lives as long as the server: the engine process dies with it.
     """
-    warning = exposure(config.host, config.api_key)
+    access = open_access(config)
+    warning = exposure(config.host, access.needed)
     if warning:
         log.warning("%s", warning)
     client = EngineClient(config, builder, policy=policy)
     service: Service | None = None
     try:
-        service = await _open(config, client, stop)
+        service = await _open(config, client, stop, access)
         if service is None or stop.asked.is_set():
             log.info("stopped while starting")
             return STOPPED
@@ -104,7 +106,9 @@ async def run_server(
             service.close()
 
 
-async def _open(config: ServeConfig, client: EngineClient, stop: Stop) -> Service | None:
+async def _open(
+    config: ServeConfig, client: EngineClient, stop: Stop, access: Access
+) -> Service | None:
     """Engine and tokenizer, ready to use; None where the server was stopped meanwhile."""
     starting = asyncio.ensure_future(client.start())
     reading = asyncio.ensure_future(asyncio.to_thread(_import_and_read, config))
@@ -125,7 +129,7 @@ async def _open(config: ServeConfig, client: EngineClient, stop: Stop) -> Servic
     from anychip.server.service import Service
 
     tokenizer, template = reading.result()
-    service = Service(config, client, tokenizer, template)
+    service = Service(config, client, tokenizer, template, access)
     if not config.skip_server_warmup:
         await _try_out(client)
     return service

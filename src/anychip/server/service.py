@@ -14,7 +14,9 @@ from anychip.engine.client import EngineClient
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.model.errors import CheckpointError
 from anychip.server.errors import ApiError, bad_request, unavailable
+from anychip.server.keys import Access, Caller
 from anychip.server.metrics import Metrics
+from anychip.server.origin import Origin
 from anychip.server.pace import Pace
 from anychip.server.texts import Texts
 from anychip.server.validation import Room
@@ -28,7 +30,7 @@ from anychip.text.tokenizer import Tokenizer
 class LiveCall(Protocol):
     """A call that is being answered (`generation.Generation`)."""
 
-    rid: str
+    origin: Origin
 
     def abort(self) -> None:
         """End it; its sequences finish with "abort"."""
@@ -43,12 +45,15 @@ class Service:
         client: EngineClient,
         tokenizer: Tokenizer,
         template: ChatTemplate,
+        access: Access,
     ) -> None:
+        self.access = access
         self.config = config
         self.client = client
         self.tokenizer = tokenizer
         self.texts = Texts(client, tokenizer, template)
-        self.live: dict[str, LiveCall] = {}
+        self.live: dict[tuple[str | None, str], LiveCall] = {}
+        """Running calls by tenant and id: each tenant has ids of its own."""
         self.draining = False
         self.created = int(time.time())
         info: EngineInfo = client.info
@@ -106,21 +111,26 @@ class Service:
     def registered(self, call: LiveCall) -> Iterator[None]:
         """Hold the call's rid while it runs. ApiError 400 where the rid is in use."""
         self.check_open()
-        rid = call.rid
-        if rid in self.live:
+        rid = call.origin.rid
+        place = (call.origin.tenant, rid)
+        if place in self.live:
             raise bad_request(f"rid {rid!r} is in use; choose another", "rid", "duplicate_rid")
-        self.live[rid] = call
+        self.live[place] = call
         try:
             yield
         finally:
-            del self.live[rid]
+            del self.live[place]
 
-    def abort(self, rid: str) -> bool:
-        """End a running call by its exact rid."""
-        call = self.live.get(rid)
-        if call is not None:
+    def abort(self, rid: str, caller: Caller) -> bool:
+        """End a running call of the caller by its exact rid; an admin's may be anybody's."""
+        mine = [
+            call
+            for (tenant, name), call in self.live.items()
+            if name == rid and (caller.admin or tenant == caller.tenant)
+        ]
+        for call in mine:
             call.abort()
-        return call is not None
+        return bool(mine)
 
     def abort_all(self) -> int:
         """End every running call; how many there were."""

@@ -13,6 +13,15 @@ from anychip.settings.model import ModelSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
 
+_PATHS = (
+    "model_path",
+    "tokenizer_path",
+    "chat_template",
+    "build_dir",
+    "check_ops_dir",
+    "api_key_file",
+)
+
 
 # A dataclass takes the fields of its last base first: this is the order of --help, backwards.
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +49,7 @@ class ServeConfig(
             raise ConfigError(
                 "--check-ops-dir: nothing is checked; add --check-ops or leave it out"
             )
-        for name in ("model_path", "tokenizer_path", "chat_template", "build_dir", "check_ops_dir"):
+        for name in _PATHS:
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))

@@ -32,6 +32,16 @@ class ServerSettings:
             secret=True,
         ),
     )
+    api_key_file: str | None = declared(
+        None,
+        Flag(
+            ("--api-key-file",),
+            "server",
+            "keys of several tenants, lines 'NAME KEY'; mode 0600",
+            "FILE",
+            differs="has one key",
+        ),
+    )
     admin_api_key: str | None = declared(
         None,
         Flag(
