@@ -63,7 +63,7 @@ class Running:
     def __init__(self, config: ServeConfig, policy: RestartPolicy | None, builder: str) -> None:
         self.config, self.policy, self.builder = config, policy, builder
         self.socket = bind(config.host, config.port)
-        self.url = url_of(self.socket)
+        self.url = url_of(self.socket, secure=config.ssl_certfile is not None)
         self.ready, self.exit_code, self.error = threading.Event(), None, None
         self.thread = threading.Thread(target=self._main, daemon=True)
 

@@ -82,7 +82,7 @@ SGLANG = {
     "--disable-cuda-graph": "--op",
     "--enable-multimodal": "--model-path",
     "--enable-mixed-chunk": "--chunked-prefill-size",
-    "--ssl-keyfile": "--host",
+    "--enable-ssl-refresh": "--ssl-certfile",
     "--tool-call-parser": "--chat-template",
     "--log-requests": "--log-level",
     "--prefill-max-requests": "--max-running-requests",

@@ -138,6 +138,7 @@ def start(folder, *flags: str) -> subprocess.CompletedProcess:
         (("--chat-template", "/nonexistent"), "--chat-template: cannot read"),
         (("--tokenizer-path", "/nonexistent"), "/nonexistent: no such file or folder"),
         (("--api-key-file", "/nonexistent"), "--api-key-file: /nonexistent: it cannot be read"),
+        (("--ssl-certfile", "/none"), "--ssl-certfile: /none cannot be read"),
         (("--host", "no.such.host.invalid"), "--host: 'no.such.host.invalid'"),
     ],
 )

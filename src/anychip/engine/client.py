@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ from anychip.engine.messages import (
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.engine.suspects import Suspects
+from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
 from anychip.request import FinishReason, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -85,8 +87,10 @@ class EngineClient:
         policy: RestartPolicy | None = None,
         backlog: int = BACKLOG,
     ) -> None:
-        # The keys are the server's: they do not travel.
-        plain = dataclasses.replace(config, api_key=None, admin_api_key=None)
+        # Keys and passwords are the server's: they do not travel.
+        settings = settings_of(type(config))
+        secrets: dict[str, Any] = {item.field: None for item in settings if item.flag.secret}
+        plain = dataclasses.replace(config, **secrets)
         boot = Boot(builder, msgspec.Raw(msgspec.msgpack.encode(plain)), config.log_level)
         policy = policy or RestartPolicy()
         self._supervisor = Supervisor(boot, self, policy, config.watchdog_timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,8 +49,10 @@ async def answer_http(
     listening: socket.socket,
     stop: Stop,
     on_ready: Callable[[Service], None] | None,
+    tls: ssl.SSLContext | None,
 ) -> None:
     """Answer until asked to stop, then drain. on_ready: called once it is reachable."""
+    url = url_of(listening, secure=tls is not None)
     config = uvicorn.Config(
         build_app(service),
         loop="uvloop",
@@ -61,6 +64,8 @@ async def answer_http(
         server_header=False,
         timeout_graceful_shutdown=_FLUSH_S,
     )
+    config.load()
+    config.ssl = tls
     server = _HttpServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.asked.wait())
@@ -69,7 +74,7 @@ async def answer_http(
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         starting.cancel()
         if server.started:
-            log.info("ready: %s serves at %s", service.model_name, url_of(listening))
+            log.info("ready: %s serves at %s", service.model_name, url)
             if on_ready is not None:
                 on_ready(service)
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,7 +83,7 @@ async def answer_http(
         stopping.cancel()
         server.should_exit = True
         server.force_exit = stop.urgent.is_set()
-        await _ended(serving, url_of(listening))
+        await _ended(serving, url)
 
 
 async def _ended(serving: asyncio.Task[None], url: str) -> None:

@@ -56,12 +56,13 @@ def refused(address: str, error: OSError) -> StartError:
     return StartError(f"--port: {address} {reason}")
 
 
-def url_of(listening: socket.socket) -> str:
+def url_of(listening: socket.socket, secure: bool = False) -> str:
     """Where a client on this machine reaches it."""
     host, port = listening.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def exposure(host: str, locked: bool) -> str:

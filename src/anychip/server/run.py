@@ -23,6 +23,7 @@ from anychip.request import FinishReason, Request, SamplingParams
 from anychip.server.keys import Access, open_access
 from anychip.server.listening import bind, exposure
 from anychip.server.stop import Stop
+from anychip.server.tls import open_tls
 from anychip.signals import STOPPED, Ending, answered
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ async def run_server(
 
     Call it in the thread that lives as long as the server: the engine process dies with it.
     """
-    access = open_access(config)
+    access, tls = open_access(config), open_tls(config)
     warning = exposure(config.host, access.needed)
     if warning:
         log.warning("%s", warning)
@@ -98,7 +99,7 @@ async def run_server(
             return STOPPED
         from anychip.server.answering import answer_http
 
-        await answer_http(service, listening, stop, on_ready)
+        await answer_http(service, listening, stop, on_ready, tls)
         return 1 if client.state is EngineState.FAILED else STOPPED
     finally:
         await client.close(0 if stop.urgent.is_set() else _CLOSE_S)

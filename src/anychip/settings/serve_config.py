@@ -20,6 +20,9 @@ _PATHS = (
     "build_dir",
     "check_ops_dir",
     "api_key_file",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_ca_certs",
 )
 
 

@@ -52,6 +52,34 @@ class ServerSettings:
             secret=True,
         ),
     )
+    ssl_certfile: str | None = declared(
+        None,
+        Flag(("--ssl-certfile",), "server", "certificate chain, PEM: serve HTTPS", "FILE"),
+    )
+    ssl_keyfile: str | None = declared(
+        None,
+        Flag(("--ssl-keyfile",), "server", "its private key, PEM [in --ssl-certfile]", "FILE"),
+    )
+    ssl_keyfile_password: str | None = declared(
+        None,
+        Flag(
+            ("--ssl-keyfile-password",),
+            "server",
+            "password of the key (prefer ANYCHIP_SSL_KEYFILE_PASSWORD)",
+            "PASSWORD",
+            secret=True,
+        ),
+    )
+    ssl_ca_certs: str | None = declared(
+        None,
+        Flag(
+            ("--ssl-ca-certs",),
+            "server",
+            "clients must bring a certificate that one of these signed, PEM",
+            "FILE",
+            differs="clients are not asked",
+        ),
+    )
     max_request_bytes: int = declared(
         32 * 2**20,
         Flag(("--max-request-bytes",), "server", "longest request body", low=1024, high=2**40),
