@@ -151,12 +151,12 @@ COMMAND = (sys.executable, "-c", MAIN, "--model-path")
 
 
 @contextmanager
-def server_process(folder: Path, *flags: str):
+def server_process(folder: Path, *flags: str, **environ: str):
     """The real `serve` in a process of its own, on a free port; yields (process, url)."""
     process = subprocess.Popen(
         [*COMMAND, str(folder), "--port", "0", *flags],
         stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **environ},
         text=True,
     )
     try:

@@ -84,7 +84,7 @@ SGLANG = {
     "--enable-mixed-chunk": "--chunked-prefill-size",
     "--enable-ssl-refresh": "--ssl-certfile",
     "--tool-call-parser": "--chat-template",
-    "--log-requests": "--log-level",
+    "--log-requests-format": "--log-level",
     "--prefill-max-requests": "--max-running-requests",
     "--tokenizer-mode": "--tokenizer-path",
 }

@@ -87,3 +87,43 @@ def test_a_reader_that_stops_reading_is_dropped(folder):
         assert 8192 < stats(server).generated_tokens < 100_000
         connection.close()
         wait_until(lambda: not server.service.live)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a limit of Linux's kernel")
+def test_a_reader_that_stays_and_never_reads_is_cut_off(folder):
+    config = config_for(folder, context_length=2**17, chip_option={"pages": "70000"})
+    with running(config) as server:
+        server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 500)  # for this one
+        body = {"prompt": "a", "max_tokens": 60_000, "stream": True}
+        with open_call(server, "/v1/completions", **body):
+            wait_until(lambda: server.service.live)
+            wait_until(lambda: not server.service.live)  # and the connection is still open here
+        assert stats(server).running == 0 and stats(server).pages_held == 0
+
+
+def test_a_client_that_leaves_in_mid_prefill_gets_its_pages_freed(folder):
+    config = config_for(
+        folder, context_length=8192, chip_option={"pages": "4096", "step_s": str(STEP_S)}
+    )
+    with running(config) as server:
+        connection = open_call(server, "/v1/completions", prompt="a" * 8000, max_tokens=10)
+        wait_until(lambda: stats(server).steps >= 2)  # of the sixteen that the prompt needs
+        at_close = stats(server).steps
+        connection.close()
+        wait_until(lambda: stats(server).running == 0 and stats(server).aborted == 1)
+        assert stats(server).steps <= at_close + 3
+        assert stats(server).generated_tokens == 0 and stats(server).pages_held == 0
+        wait_until(lambda: not server.service.live)
+
+
+def test_an_id_is_free_again_after_its_client_left_the_queue(steady):
+    first = open_call(steady, "/v1/completions", prompt="a", max_tokens=100)
+    wait_until(lambda: stats(steady).running == 1)
+    second = open_call(steady, "/v1/completions", prompt="b", max_tokens=2, rid="again")
+    wait_until(lambda: stats(steady).queued == 1)
+    second.close()
+    wait_until(lambda: (None, "again") not in steady.service.live)
+    first.close()
+    with steady.http() as http:
+        body = {"prompt": "b", "max_tokens": 2, "rid": "again"}
+        assert http.post("/v1/completions", json=body).json()["choices"][0]["text"] == "cd"

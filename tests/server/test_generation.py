@@ -86,6 +86,6 @@ def test_max_tokens_fit_the_context_or_the_cache():
 
 
 def test_volumes_are_bounded():
-    check_volume(1, 128, 32768, "max_tokens")
-    with pytest.raises(ApiError, match="at most 4194304"):
-        check_volume(1, 128, 32769, "max_tokens")
+    check_volume(128, 32768, "max_tokens", 2**22)
+    with pytest.raises(ApiError, match=r"at most 4194304 in one call .--max-tokens-per-call"):
+        check_volume(128, 32769, "max_tokens", 2**22)

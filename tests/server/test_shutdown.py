@@ -6,14 +6,23 @@ import signal
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
 
-from anychip.server.listening import exposure
+from anychip.config import ServeConfig
+from anychip.server.exposure import exposures
 from served import COMMAND, ENVIRONMENT, alive, children, server_process, wait_until
 
 SLOW = ("--chip-option", "step_s=0.02")
+
+
+def named_sockets(pid: int) -> list[str]:
+    """Paths of the Unix sockets that this process holds."""
+    mine = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return [line[7] for line in lines if len(line) > 7 and f"socket:[{line[6]}]" in mine]
 
 
 class Call(threading.Thread):
@@ -92,9 +101,13 @@ def test_an_idle_server_ends_with_zero_and_leaves_no_child(folder):
         wait_until(lambda: not any(alive(child) for child in mine))
 
 
-def test_kill_9_of_the_server_leaves_no_child_even_in_a_step(folder):
-    with server_process(folder) as (process, url):
+def test_kill_9_of_the_server_leaves_nothing_behind_even_in_a_step(folder, tmp_path):
+    """No child, no socket in a file system, no shared memory."""
+    with server_process(folder, TMPDIR=str(tmp_path)) as (process, url):
         mine = children(process.pid)
+        for pid in (process.pid, *mine):
+            assert named_sockets(pid) == []
+            assert "/dev/shm/" not in Path(f"/proc/{pid}/maps").read_text()
         hang = {"prompt": "\x04", "max_tokens": 1}
         thread = threading.Thread(target=post_and_forget, args=(url, hang))
         thread.start()
@@ -102,6 +115,7 @@ def test_kill_9_of_the_server_leaves_no_child_even_in_a_step(folder):
         process.kill()
         wait_until(lambda: not any(alive(child) for child in mine))
         thread.join(10)
+        assert list(tmp_path.iterdir()) == []
 
 
 def post_and_forget(url, body):
@@ -168,6 +182,8 @@ def test_sigterm_while_the_model_loads_ends_the_start(folder):
 
 
 def test_listening_wide_without_a_key_warns():
-    assert "WITHOUT A KEY" in exposure("0.0.0.0", locked=False)
-    assert exposure("0.0.0.0", locked=True) == ""
-    assert exposure("127.0.0.1", locked=False) == exposure("::1", locked=False) == ""
+    (told,) = exposures(ServeConfig(host="0.0.0.0"), locked=False)
+    assert "WITHOUT A KEY" in told
+    assert exposures(ServeConfig(host="0.0.0.0"), locked=True) == []
+    for host in ("127.0.0.1", "::1"):
+        assert exposures(ServeConfig(host=host), locked=False) == []

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from anychip.server import health, native
 from anychip.server.auth import KeyCheck, OriginCheck
 from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_error
+from anychip.server.limits import CallLimit
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.service import Service
@@ -39,12 +40,17 @@ ROUTES = (
 def build_app(service: Service) -> Starlette:
     """The ASGI application of a service."""
     config = service.config
+
+    def retry_after() -> int:
+        return service.retry_after
+
     app = Starlette(
         routes=list(ROUTES),
         middleware=[
             Middleware(CutAtTheEnd, draining=lambda: service.draining),
             Middleware(OriginCheck, bound_host=config.host),
             Middleware(KeyCheck, access=service.access),
+            Middleware(CallLimit, most=config.max_concurrent_requests, retry_after=retry_after),
         ],
         exception_handlers={
             ApiError: on_api_error,

@@ -152,6 +152,7 @@ class Generation:
         self.n = sampling.n
         self.started = time.monotonic()
         self._service = service
+        self._sampling = sampling
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
         self.choices: list[Choice] = []
@@ -189,6 +190,7 @@ class Generation:
         too long, 500 it failed on the way.
         """
         with self._service.registered(self):
+            self._service.request_log.begun(self.origin, self.prompts, self._sampling)
             timing = Timing(self._service, self.started, len(self.choices))
             try:
                 async with aclosing(self._client.generate(*self._requests)) as outputs:
@@ -222,6 +224,7 @@ class Generation:
             seconds,
             ends,
         )
+        self._service.request_log.ended(self.origin, [choice.text for choice in self.choices])
 
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""

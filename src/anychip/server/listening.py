@@ -26,6 +26,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+STALLED_S = 60
+"""How long a client may take nothing of what is sent before the connection is cut."""
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A socket bound to the address. StartError where that cannot be, with the way out.
 
@@ -41,6 +45,8 @@ def bind(host: str, port: int) -> socket.socket:
     taken = socket.socket(family, kind, protocol)
     # A restart must not wait for connections of the run before to time out.
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted connections inherit it
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * STALLED_S)
     try:
         taken.bind(address)
         taken.setblocking(False)
@@ -63,13 +69,3 @@ def url_of(listening: socket.socket, secure: bool = False) -> str:
         host = "127.0.0.1"
     scheme = "https" if secure else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def exposure(host: str, locked: bool) -> str:
-    """A warning where the server is open to others and asks for no key; else empty."""
-    if locked or is_loopback(host):
-        return ""
-    return (
-        f"LISTENING ON {host} WITHOUT A KEY: whoever reaches this machine can use the model and"
-        " read the answers' metrics; set --api-key (ANYCHIP_API_KEY), or --host 127.0.0.1"
-    )

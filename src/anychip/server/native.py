@@ -22,6 +22,7 @@ from anychip.server.stream import DONE, EventStream, event, json_answer, json_re
 from anychip.server.validation import (
     Room,
     Sampling,
+    check_count,
     check_list,
     check_sampling,
     check_volume,
@@ -104,10 +105,11 @@ async def generate(request: Request) -> Response:
     name, prompts, single = _prompts_of(call, service.room)
     sampling = _sampling_of(call, service.info.vocab_size)
     origin = origin_of(call, caller_of(request).tenant, "gen")
-    check_volume(len(prompts), sampling.n, 1, "max_new_tokens")
+    check_count(len(prompts), sampling.n)
     ids = await service.texts.prompts(prompts, name)
     limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]
-    check_volume(len(prompts), sampling.n, max(limits), "max_new_tokens")
+    sequences, most = len(prompts) * sampling.n, service.config.max_tokens_per_call
+    check_volume(sequences, max(limits), "max_new_tokens", most)
     generation = Generation(service, origin, ids, limits, sampling)
     alone = single and sampling.n == 1
     if call.stream:

@@ -64,7 +64,8 @@ async def _begin(service: Service, call: ChatRequest, tenant: str | None) -> Gen
             raise bad_request(f"chat_template_kwargs: {name!r} is set by the server", name)
     prompt = await service.texts.chat(call.messages, variables)
     limit = fit_max_tokens(sampling, len(prompt), None, service.room)
-    check_volume(1, sampling.n, limit, sampling.max_tokens_name)
+    most = service.config.max_tokens_per_call
+    check_volume(sampling.n, limit, sampling.max_tokens_name, most)
     return Generation(service, origin, [prompt], [limit], sampling, at_start=True)
 
 

@@ -28,6 +28,7 @@ from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
 from anychip.server.validation import (
     Room,
+    check_count,
     check_list,
     check_sampling,
     check_volume,
@@ -60,13 +61,14 @@ async def _begin(service: Service, call: CompletionRequest, tenant: str | None) 
     check_sampling(sampling, service.info.vocab_size)
     origin = origin_of(call, tenant, "cmpl")
     texts = split_prompts(call.prompt, service.room)
-    check_volume(len(texts), sampling.n, 1, "max_tokens")
+    check_count(len(texts), sampling.n)
     prompts = await service.texts.prompts(texts, "prompt")
     limits = [
         fit_max_tokens(sampling, len(prompt), DEFAULT_MAX_TOKENS, service.room)
         for prompt in prompts
     ]
-    check_volume(len(texts), sampling.n, max(limits), "max_tokens")
+    sequences, most = len(texts) * sampling.n, service.config.max_tokens_per_call
+    check_volume(sequences, max(limits), "max_tokens", most)
     return Generation(service, origin, prompts, limits, sampling)
 
 

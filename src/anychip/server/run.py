@@ -20,8 +20,9 @@ from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailab
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
 from anychip.request import FinishReason, Request, SamplingParams
+from anychip.server.exposure import exposures
 from anychip.server.keys import Access, open_access
-from anychip.server.listening import bind, exposure
+from anychip.server.listening import bind
 from anychip.server.stop import Stop
 from anychip.server.tls import open_tls
 from anychip.signals import STOPPED, Ending, answered
@@ -87,8 +88,7 @@ async def run_server(
     Call it in the thread that lives as long as the server: the engine process dies with it.
     """
     access, tls = open_access(config), open_tls(config)
-    warning = exposure(config.host, access.needed)
-    if warning:
+    for warning in exposures(config, access.needed):
         log.warning("%s", warning)
     client = EngineClient(config, builder, policy=policy)
     service: Service | None = None

@@ -18,6 +18,7 @@ from anychip.server.keys import Access, Caller
 from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
 from anychip.server.pace import Pace
+from anychip.server.request_log import RequestLog
 from anychip.server.texts import Texts
 from anychip.server.validation import Room
 from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
@@ -60,6 +61,7 @@ class Service:
         self.model_name = config.served_model_name or info.model_name
         self.metrics = Metrics(self.model_name, lambda: (client.stats, client.deaths, client.ready))
         self.pace = Pace()
+        self.request_log = RequestLog(config, tokenizer)
         self._seeds = random.Random(config.random_seed)
         self._serial = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import uuid
@@ -16,12 +17,12 @@ from anychip.server.errors import ApiError, bad_request
 MAX_N = 128
 MAX_SEQUENCES = 2048
 """Sequences (prompts x n) of one call."""
-MAX_OUTPUT_TOKENS = 1 << 22
-"""prompts x n x max_tokens of one call."""
 MAX_STOPS = 32
 MAX_STOP_CHARS = 4096
 MAX_STOP_IDS = 256
 MAX_RID_CHARS = 256
+BODY_IDLE_S = 30.0
+"""How long a request's body may stand still, seconds."""
 
 HARMLESS = ("user", "store", "metadata")
 """Accepted and not acted on: they change nothing about the answer."""
@@ -30,17 +31,26 @@ _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; ApiError 413 where it is longer than `limit` bytes."""
+async def read_body(request: Request, limit: int, idle_s: float = BODY_IDLE_S) -> bytes:
+    """The whole body. ApiError 413 where it is longer than `limit` bytes, 408 where nothing more of
+    it arrives for `idle_s` seconds.
+    """
     told = request.headers.get("content-length", "0")
     if told.isdecimal() and int(told) > limit:
         raise too_large(limit)
     body = bytearray()
     try:
-        async for chunk in request.stream():
+        chunks = request.stream()
+        while True:
+            chunk = await asyncio.wait_for(anext(chunks, None), idle_s)
+            if chunk is None:
+                break
             body += chunk
             if len(body) > limit:
                 raise too_large(limit)
+    except asyncio.TimeoutError as error:
+        text = f"nothing more of the body arrived for {idle_s:g} s"
+        raise ApiError(408, text, code="body_timeout") from error
     except ClientDisconnect as error:
         raise bad_request("the request ended before its body was complete") from error
     return bytes(body)
@@ -244,19 +254,23 @@ def check_list(items: Sequence[object], room: Room, name: str) -> None:
         raise bad_request(f"{len(items)} prompts; at most {MAX_SEQUENCES} in one call", name)
 
 
-def check_volume(prompts: int, n: int, max_tokens: int, name: str) -> None:
-    """ApiError 400 where one call asks for an absurd number of sequences or tokens."""
+def check_count(prompts: int, n: int) -> None:
+    """ApiError 400 where one call asks for an absurd number of sequences."""
     if prompts * n > MAX_SEQUENCES:
         raise bad_request(
             f"{prompts} prompts with n = {n} are {prompts * n} sequences; at most {MAX_SEQUENCES}"
             " in one call",
             "n",
         )
-    total = prompts * n * max_tokens
-    if total > MAX_OUTPUT_TOKENS:
+
+
+def check_volume(sequences: int, max_tokens: int, name: str, most: int) -> None:
+    """ApiError 400 where one call may ask for more than `most` tokens in all its sequences."""
+    total = sequences * max_tokens
+    if total > most:
         raise bad_request(
-            f"{prompts} x n = {n} x {name} = {max_tokens} is {total} tokens; at most"
-            f" {MAX_OUTPUT_TOKENS} in one call",
+            f"{sequences} sequences x {name} = {max_tokens} is {total} tokens; at most {most} in"
+            " one call (--max-tokens-per-call)",
             name,
         )
 

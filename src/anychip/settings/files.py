@@ -34,6 +34,21 @@ class FileSettings:
             choices=("debug", "info", "warning", "error", "critical"),
         ),
     )
+    log_requests: bool = declared(
+        False,
+        Flag(("--log-requests",), "files and logging", "log what calls ask for"),
+    )
+    log_requests_level: int = declared(
+        1,
+        Flag(
+            ("--log-requests-level",),
+            "files and logging",
+            "0: counts, 1: sampling too, 2: PROMPTS AND ANSWERS too, cut, 3: whole",
+            low=0,
+            high=3,
+            differs="2",
+        ),
+    )
     config_file: str | None = declared(
         None, Flag(("--config",), "files and logging", "YAML file with these flags as keys", "FILE")
     )

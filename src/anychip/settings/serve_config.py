@@ -52,6 +52,10 @@ class ServeConfig(
             raise ConfigError(
                 "--check-ops-dir: nothing is checked; add --check-ops or leave it out"
             )
+        if self.log_requests_level != 1 and not self.log_requests:
+            raise ConfigError(
+                "--log-requests-level: no calls are logged; add --log-requests or leave it out"
+            )
         for name in _PATHS:
             path = getattr(self, name)
             if path:

@@ -84,6 +84,26 @@ class ServerSettings:
         32 * 2**20,
         Flag(("--max-request-bytes",), "server", "longest request body", low=1024, high=2**40),
     )
+    max_concurrent_requests: int = declared(
+        4096,
+        Flag(
+            ("--max-concurrent-requests",),
+            "server",
+            "calls that are answered at once, 503 beyond",
+            low=1,
+            differs="no limit",
+        ),
+    )
+    max_tokens_per_call: int = declared(
+        2**22,
+        Flag(
+            ("--max-tokens-per-call",),
+            "server",
+            "tokens that one call may ask for: prompts x n x max_tokens",
+            low=1,
+            differs="no limit",
+        ),
+    )
     stream_interval: int = declared(
         1, Flag(("--stream-interval",), "server", "tokens between two stream events", low=1)
     )

@@ -1,0 +1,41 @@
+"""How many calls are answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from anychip.server.errors import unavailable
+
+_UNCOUNTED = frozenset({"/abort_request", "/flush_cache"})
+"""What relieves a full server is never refused for its being full."""
+
+
+class CallLimit:
+    """ASGI layer: 503 for a call over the limit, before its body is read. Probes are not counted.
+
+    retry_after: the seconds that a refused client is told.
+    """
+
+    def __init__(self, app: ASGIApp, most: int, retry_after: Callable[[], int]) -> None:
+        self._app = app
+        self._most = most
+        self._retry_after = retry_after
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or answer 503."""
+        if scope["type"] != "http" or scope["method"] == "GET" or scope["path"] in _UNCOUNTED:
+            await self._app(scope, receive, send)
+            return
+        if self._running >= self._most:
+            text = f"{self._running} calls are being answered (--max-concurrent-requests)"
+            error = unavailable(text, "too_many_calls", self._retry_after())
+            await error.response()(scope, receive, send)
+            return
+        self._running += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._running -= 1
