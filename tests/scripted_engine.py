@@ -3,7 +3,8 @@
 The next token follows from the last one: letters and digits go round their alphabets, "\\n" begins
 a smiling face of four bytes, "}" gives "~", "~" gives the end-of-sequence token, "%" gives a
 letter chosen by the noise. A prompt with one of the control characters below makes it misbehave:
-WAIT as if the request had waited for too long, RUN as if it had run for too long.
+WAIT as if the request had waited for too long, RUN as if it had run for too long. None does so
+with the option `polite`.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def next_token(last: int, noise: float = 0.0) -> int:
 
 
 class ScriptedRunner:
-    def __init__(self, step_s: float) -> None:
-        self.step_s = step_s
+    def __init__(self, step_s: float, polite: bool = False) -> None:
+        self.step_s, self.polite = step_s, polite
 
     def run(self, plan: StepPlan) -> StepResult:
         time.sleep(self.step_s)
-        for row in plan.rows:
+        for row in () if self.polite else plan.rows:
             for token in row.tokens:
                 misbehave(token)
         return StepResult(
@@ -73,6 +74,7 @@ def misbehave(token: int) -> None:
 
 class RecordingEngine(Engine):
     record: Path | None = None
+    polite = False
 
     def __init__(self, *parts) -> None:
         super().__init__(*parts)
@@ -80,11 +82,11 @@ class RecordingEngine(Engine):
         self._timed: dict[str, int] = {}
 
     def submit(self, request: Request) -> None:
-        if WAIT in request.prompt:
+        if WAIT in request.prompt and not self.polite:
             self._late.append(failed(request.id, Failure.WAITED_TOO_LONG))
             return
         super().submit(request)
-        if RUN in request.prompt:
+        if RUN in request.prompt and not self.polite:
             self._timed[request.id] = 0
         if self.record is not None:
             line = {"id": request.id, "prompt": request.prompt, **params_of(request)}
@@ -138,10 +140,16 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         step_tokens=512,
         chunk=512,
     )
-    scheduler = Scheduler(
-        limits, frozenset({EOS}), SchedulerOptions(max_queued=config.max_queued_requests)
+    asked = SchedulerOptions(
+        max_queued=config.max_queued_requests,
+        waiting_timeout_s=config.waiting_timeout,
+        running_timeout_s=config.running_timeout,
     )
-    engine = RecordingEngine(scheduler, ScriptedRunner(float(options.get("step_s", "0"))))
+    scheduler = Scheduler(limits, frozenset({EOS}), asked)
+    polite = "polite" in options
+    runner = ScriptedRunner(float(options.get("step_s", "0")), polite)
+    engine = RecordingEngine(scheduler, runner)
+    engine.polite = polite
     if "record" in options:
         engine.record = Path(options["record"])
     return engine, EngineInfo(

@@ -13,6 +13,7 @@ from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_erro
 from anychip.server.limits import CallLimit
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
+from anychip.server.openapi import openapi
 from anychip.server.service import Service
 from anychip.server.stream import CutAtTheEnd
 
@@ -33,6 +34,7 @@ ROUTES = (
     Route("/health", health.health, methods=_GET),
     Route("/ready", health.ready, methods=_GET),
     Route("/server_info", health.server_info, methods=_GET),
+    Route("/openapi.json", openapi, methods=_GET),
     Route("/metrics", health.metrics, methods=_GET),
 )
 

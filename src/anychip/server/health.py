@@ -18,6 +18,20 @@ from anychip.server.openai_protocol import ModelCard, ModelList
 from anychip.server.service import Service
 
 
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """heartbeat_age: seconds since the engine was last heard."""
+
+    status: str
+    heartbeat_age: float
+
+
+class ReadyAnswer(msgspec.Struct, frozen=True):
+    """model: the name that it is served under."""
+
+    status: str
+    model: str
+
+
 def _json(body: object) -> Response:
     return Response(msgspec.json.encode(body), media_type="application/json")
 
@@ -34,14 +48,14 @@ async def health(request: Request) -> Response:
     age = client.heartbeat_age()
     if client.ready and age > service.config.watchdog_timeout:
         raise unavailable(f"the engine has been silent for {age:.0f} s", "engine_silent")
-    return _json({"status": "ok", "heartbeat_age": age})
+    return _json(HealthAnswer("ok", age))
 
 
 async def ready(request: Request) -> Response:
     """Readiness: 200 where a request would be taken now, else 503 with the reason."""
     service: Service = request.app.state.service
     service.check_open()
-    return _json({"status": "ready", "model": service.model_name})
+    return _json(ReadyAnswer("ready", service.model_name))
 
 
 async def models(request: Request) -> Response:

@@ -9,14 +9,30 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from anychip.engine.client import EngineUnavailable
 from anychip.server.auth import caller_of, require_admin
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.generation import Choice, Generation
-from anychip.server.openai_protocol import NotYet, stop_strings
-from anychip.server.origin import OriginFields, origin_of
+from anychip.server.native_protocol import (
+    DEFAULT_MAX_TOKENS,
+    GENERATE_NOT_YET,
+    SAMPLING_NOT_YET,
+    AbortAnswer,
+    AbortRequest,
+    DetokenizeAnswer,
+    DetokenizeRequest,
+    FlushAnswer,
+    GenerateAnswer,
+    GenerateRequest,
+    MetaInfo,
+    NativeSampling,
+    TokenizeAnswer,
+    TokenizeRequest,
+)
+from anychip.server.openai_protocol import stop_strings
+from anychip.server.origin import origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer, json_response
 from anychip.server.validation import (
@@ -31,77 +47,13 @@ from anychip.server.validation import (
     read_object,
 )
 
-DEFAULT_MAX_TOKENS = 128
-"""SGLang's default of this endpoint."""
-
-
-class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """`sampling_params` of /generate."""
-
-    max_new_tokens: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
-    sampling_seed: int | None = None
-    n: int = 1
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
-
-
-class GenerateRequest(OriginFields, frozen=True, kw_only=True):
-    """Body of /generate: text or input_ids, one or a list."""
-
-    text: str | list[str] | None = None
-    input_ids: list[int | list[int]] | None = None
-    sampling_params: dict[str, Any] | None = None
-    stream: bool = False
-
-
-_GENERATE_NOT_YET: NotYet = {
-    "input_embeds": (),
-    "image_data": (),
-    "audio_data": (),
-    "video_data": (),
-    "return_logprob": (False,),
-    "logprob_start_len": (-1,),
-    "top_logprobs_num": (0,),
-    "token_ids_logprob": (),
-    "return_text_in_logprobs": (True, False),
-    "return_hidden_states": (False,),
-    "session_params": (),
-    "lora_path": (),
-    "custom_logit_processor": (),
-    "log_metrics": (True,),
-}
-
-_SAMPLING_NOT_YET: NotYet = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_new_tokens": (0,),
-    "logit_bias": ({},),
-    "regex": (),
-    "json_schema": (),
-    "ebnf": (),
-    "structural_tag": (),
-    "stop_regex": (),
-    "beam_width": (1,),
-    "custom_params": (),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "no_stop_trim": (False,),
-    "stream_interval": (),
-}
-
 
 async def generate(request: Request) -> Response:
     """Continue one prompt or several; a stream's texts are cumulative, as SGLang's are."""
     service: Service = request.app.state.service
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
-    call = convert(body, GenerateRequest, _GENERATE_NOT_YET)
+    call = convert(body, GenerateRequest, GENERATE_NOT_YET)
     name, prompts, single = _prompts_of(call, service.room)
     sampling = _sampling_of(call, service.info.vocab_size)
     origin = origin_of(call, caller_of(request).tenant, "gen")
@@ -137,7 +89,7 @@ def _prompts_of(call: GenerateRequest, room: Room) -> tuple[str, list[str | list
 
 
 def _sampling_of(call: GenerateRequest, vocab_size: int) -> Sampling:
-    params = convert(call.sampling_params or {}, NativeSampling, _SAMPLING_NOT_YET)
+    params = convert(call.sampling_params or {}, NativeSampling, SAMPLING_NOT_YET)
     sampling = Sampling(
         max_tokens=params.max_new_tokens,
         max_tokens_name="max_new_tokens",
@@ -165,27 +117,30 @@ async def _events(generation: Generation, alone: bool) -> AsyncGenerator[bytes, 
     async with aclosing(generation.pieces()) as pieces:
         async for piece in pieces:
             answer = _answer(generation, generation.choices[piece.choice])
-            yield event(answer if alone else {"index": piece.choice, **answer})
+            if not alone:
+                answer = msgspec.structs.replace(answer, index=piece.choice)
+            yield event(answer)
     yield DONE
 
 
-def _answer(generation: Generation, choice: Choice) -> dict[str, Any]:
-    """One sequence as SGLang tells it. e2e_latency: seconds since the call arrived."""
+def _answer(generation: Generation, choice: Choice) -> GenerateAnswer:
+    """One sequence as SGLang tells it."""
     prompt = choice.index // generation.n
+    rid = generation.origin.rid
     several = len(generation.choices) > 1
-    return {
-        "text": choice.text,
-        "output_ids": list(choice.token_ids),
-        "meta_info": {
-            "id": f"{generation.origin.rid}_{choice.index}" if several else generation.origin.rid,
-            "finish_reason": _finish_reason(choice),
-            "prompt_tokens": len(generation.prompts[prompt]),
-            "completion_tokens": len(choice.token_ids),
-            "cached_tokens": choice.cached_tokens,
-            "num_retractions": choice.retractions,
-            "e2e_latency": time.monotonic() - generation.started,
-        },
-    }
+    return GenerateAnswer(
+        text=choice.text,
+        output_ids=list(choice.token_ids),
+        meta_info=MetaInfo(
+            id=f"{rid}_{choice.index}" if several else rid,
+            finish_reason=_finish_reason(choice),
+            prompt_tokens=len(generation.prompts[prompt]),
+            completion_tokens=len(choice.token_ids),
+            cached_tokens=choice.cached_tokens,
+            num_retractions=choice.retractions,
+            e2e_latency=time.monotonic() - generation.started,
+        ),
+    )
 
 
 def _finish_reason(choice: Choice) -> dict[str, Any] | None:
@@ -196,23 +151,6 @@ def _finish_reason(choice: Choice) -> dict[str, Any] | None:
     if choice.finish == "abort":
         return {"type": "abort", "message": "the request was aborted"}
     return {"type": choice.finish, "matched": choice.matched}
-
-
-class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of /tokenize: prompt (text is another name for it), one or a list."""
-
-    prompt: str | list[str] | None = None
-    text: str | list[str] | None = None
-    add_special_tokens: bool = True
-    model: str | None = None
-
-
-class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of /detokenize: ids, one list or several."""
-
-    tokens: list[int | list[int]]
-    skip_special_tokens: bool = True
-    model: str | None = None
 
 
 async def tokenize(request: Request) -> Response:
@@ -228,11 +166,11 @@ async def tokenize(request: Request) -> Response:
     rows = await service.texts.tokenize(texts, "prompt", special=call.add_special_tokens)
     single = isinstance(text, str)
     return json_response(
-        {
-            "tokens": rows[0] if single else rows,
-            "count": len(rows[0]) if single else [len(row) for row in rows],
-            "max_model_len": service.room.longest,
-        }
+        TokenizeAnswer(
+            tokens=list(rows[0]) if single else [list(row) for row in rows],
+            count=len(rows[0]) if single else [len(row) for row in rows],
+            max_model_len=service.room.longest,
+        )
     )
 
 
@@ -250,7 +188,7 @@ async def detokenize(request: Request) -> Response:
     skip = call.skip_special_tokens
     texts = await service.texts.detokenize(rows or [ids], "tokens", skip_special=skip)
     text = texts if rows else texts[0]
-    return json_response({"text": text, "prompt": text})
+    return json_response(DetokenizeAnswer(text=text, prompt=text))
 
 
 async def flush_cache(request: Request) -> Response:
@@ -267,14 +205,7 @@ async def flush_cache(request: Request) -> Response:
             f"the cache is in use: {stats.running} requests run, {stats.queued} wait; try again",
             code="busy",
         )
-    return JSONResponse({"success": True, "message": "cache flushed"})
-
-
-class AbortRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of /abort_request: one exact rid (or response id), or all."""
-
-    rid: str | None = None
-    abort_all: bool = False
+    return json_response(FlushAnswer(success=True, message="cache flushed"))
 
 
 async def abort_request(request: Request) -> Response:
@@ -286,7 +217,7 @@ async def abort_request(request: Request) -> Response:
         raise bad_request("send one of rid and abort_all: true", "rid")
     if call.abort_all:
         require_admin(request)
-        return JSONResponse({"aborted": service.abort_all()})
+        return json_response(AbortAnswer(aborted=service.abort_all()))
     if not service.abort(call.rid or "", caller_of(request)):
         raise ApiError(404, f"no running request has the id {call.rid!r}", param="rid")
-    return JSONResponse({"aborted": 1})
+    return json_response(AbortAnswer(aborted=1))

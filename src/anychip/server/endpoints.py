@@ -1,0 +1,174 @@
+"""What every endpoint takes, answers and refuses, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from anychip.server.health import HealthAnswer, ReadyAnswer
+from anychip.server.native_protocol import (
+    GENERATE_NOT_YET,
+    AbortAnswer,
+    AbortRequest,
+    DetokenizeAnswer,
+    DetokenizeRequest,
+    FlushAnswer,
+    GenerateAnswer,
+    GenerateRequest,
+    TokenizeAnswer,
+    TokenizeRequest,
+)
+from anychip.server.openai_protocol import (
+    CHAT_NOT_YET,
+    COMPLETION_NOT_YET,
+    Chat,
+    ChatChunk,
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    ModelCard,
+    ModelList,
+    NotYet,
+)
+
+_ANY: Mapping[int, str] = {
+    401: "The key is missing or wrong.",
+    403: "A foreign web page or host name, or the admin key is missing.",
+}
+_BODY: Mapping[int, str] = {
+    **_ANY,
+    400: "The request is wrong; the message names the field, the value, the limit.",
+    408: "The body did not arrive.",
+    413: "The body is longer than --max-request-bytes.",
+    503: "Not now: Retry-After says when. No engine, too many calls, or shutting down.",
+}
+_NO_MODEL = {404: "There is no such model."}
+_GENERATE: Mapping[int, str] = {
+    **_BODY,
+    **_NO_MODEL,
+    500: "The engine failed on the way.",
+    504: "It ran for too long.",
+}
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One path. answer: a struct, (struct,) where it may be a list of them, or a JSON schema.
+
+    methods: in lower case. events: what each event of a stream holds.
+    not_yet: fields that are taken with these values alone.
+    """
+
+    path: str
+    summary: str
+    answer: Any
+    methods: tuple[str, ...] = ("post",)
+    body: Any = None
+    body_needed: bool = True
+    events: Any = None
+    errors: Mapping[int, str] = msgspec.field(default_factory=lambda: _BODY)
+    not_yet: NotYet = msgspec.field(default_factory=dict)
+    media: str = "application/json"
+
+
+_GET = ("get",)
+
+
+def _both(path: str, **rest: Any) -> tuple[Endpoint, Endpoint]:
+    """An endpoint that vLLM's clients find under /v1 and SGLang's without it."""
+    errors = {**_BODY, **_NO_MODEL}
+    return (
+        Endpoint(path=path, errors=errors, **rest),
+        Endpoint(path="/v1" + path, errors=errors, **rest),
+    )
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        path="/v1/chat/completions",
+        summary="Answer a chat, whole or as a stream of events.",
+        body=ChatRequest,
+        answer=Chat,
+        events=ChatChunk,
+        errors=_GENERATE,
+        not_yet=CHAT_NOT_YET,
+    ),
+    Endpoint(
+        path="/v1/completions",
+        summary="Continue one prompt or several, whole or as a stream of events.",
+        body=CompletionRequest,
+        answer=Completion,
+        events=Completion,
+        errors=_GENERATE,
+        not_yet=COMPLETION_NOT_YET,
+    ),
+    Endpoint(
+        path="/generate",
+        methods=("post", "put"),
+        summary="Continue one prompt or several; the texts of a stream are cumulative.",
+        body=GenerateRequest,
+        answer=(GenerateAnswer,),
+        events=GenerateAnswer,
+        errors=_GENERATE,
+        not_yet=GENERATE_NOT_YET,
+    ),
+    *_both("/tokenize", summary="Texts to ids.", body=TokenizeRequest, answer=TokenizeAnswer),
+    *_both("/detokenize", summary="Ids to texts.", body=DetokenizeRequest, answer=DetokenizeAnswer),
+    Endpoint(
+        path="/v1/models", methods=_GET, summary="The served model.", answer=ModelList, errors=_ANY
+    ),
+    Endpoint(
+        path="/v1/models/{name}",
+        methods=_GET,
+        summary="The model by its name.",
+        answer=ModelCard,
+        errors={**_ANY, **_NO_MODEL},
+    ),
+    Endpoint(
+        path="/flush_cache", summary="Empty the prefix cache; an admin action.", answer=FlushAnswer
+    ),
+    Endpoint(
+        path="/abort_request",
+        summary="End a running call by its exact id; abort_all is an admin action.",
+        body=AbortRequest,
+        answer=AbortAnswer,
+        errors={**_BODY, 404: "No such call runs."},
+    ),
+    Endpoint(
+        path="/health",
+        methods=_GET,
+        summary="Liveness.",
+        answer=HealthAnswer,
+        errors={**_ANY, 503: "The engine has failed or is silent."},
+    ),
+    Endpoint(
+        path="/ready",
+        methods=_GET,
+        summary="Readiness.",
+        answer=ReadyAnswer,
+        errors={**_ANY, 503: "No request would be taken now."},
+    ),
+    Endpoint(
+        path="/server_info",
+        methods=_GET,
+        summary="Configuration, engine, statistics.",
+        answer={"type": "object"},
+        errors=_ANY,
+    ),
+    Endpoint(
+        path="/metrics",
+        methods=_GET,
+        summary="Prometheus' text format.",
+        answer={"type": "string"},
+        errors=_ANY,
+        media="text/plain",
+    ),
+    Endpoint(
+        path="/openapi.json",
+        methods=_GET,
+        summary="This document.",
+        answer={"type": "object"},
+        errors=_ANY,
+    ),
+)

@@ -1,0 +1,147 @@
+"""Bodies of the native endpoints: names as SGLang's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from anychip.server.openai_protocol import NotYet
+from anychip.server.origin import OriginFields
+
+DEFAULT_MAX_TOKENS = 128
+"""SGLang's default of /generate."""
+
+
+class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
+    """`sampling_params` of /generate."""
+
+    max_new_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    sampling_seed: int | None = None
+    n: int = 1
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+
+
+class GenerateRequest(OriginFields, frozen=True, kw_only=True):
+    """Body of /generate: text or input_ids, one or a list."""
+
+    text: str | list[str] | None = None
+    input_ids: list[int | list[int]] | None = None
+    sampling_params: dict[str, Any] | None = None
+    stream: bool = False
+
+
+class MetaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """finish_reason: null until the last event. e2e_latency: seconds since the call arrived."""
+
+    id: str
+    finish_reason: dict[str, Any] | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    num_retractions: int
+    e2e_latency: float
+
+
+class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence; a list of them for several. index: in the events of several."""
+
+    index: int | msgspec.UnsetType = msgspec.UNSET
+    text: str
+    output_ids: list[int]
+    meta_info: MetaInfo
+
+
+class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /tokenize: prompt (text is another name for it), one or a list."""
+
+    prompt: str | list[str] | None = None
+    text: str | list[str] | None = None
+    add_special_tokens: bool = True
+    model: str | None = None
+
+
+class TokenizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists of each for several texts."""
+
+    tokens: list[int | list[int]]
+    count: int | list[int]
+    max_model_len: int
+
+
+class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /detokenize: ids, one list or several."""
+
+    tokens: list[int | list[int]]
+    skip_special_tokens: bool = True
+    model: str | None = None
+
+
+class DetokenizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The text as `text` (SGLang) and `prompt` (vLLM), a list for several."""
+
+    text: str | list[str]
+    prompt: str | list[str]
+
+
+class FlushAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of /flush_cache."""
+
+    success: bool
+    message: str
+
+
+class AbortRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /abort_request: one exact rid (or response id), or all."""
+
+    rid: str | None = None
+    abort_all: bool = False
+
+
+class AbortAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """aborted: calls that were ended."""
+
+    aborted: int
+
+
+GENERATE_NOT_YET: NotYet = {
+    "input_embeds": (),
+    "image_data": (),
+    "audio_data": (),
+    "video_data": (),
+    "return_logprob": (False,),
+    "logprob_start_len": (-1,),
+    "top_logprobs_num": (0,),
+    "token_ids_logprob": (),
+    "return_text_in_logprobs": (True, False),
+    "return_hidden_states": (False,),
+    "session_params": (),
+    "lora_path": (),
+    "custom_logit_processor": (),
+    "log_metrics": (True,),
+}
+
+SAMPLING_NOT_YET: NotYet = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "min_new_tokens": (0,),
+    "logit_bias": ({},),
+    "regex": (),
+    "json_schema": (),
+    "ebnf": (),
+    "structural_tag": (),
+    "stop_regex": (),
+    "beam_width": (1,),
+    "custom_params": (),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "no_stop_trim": (False,),
+    "stream_interval": (),
+}
