@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import stat
 import zipfile
 from pathlib import Path
 
@@ -102,6 +103,7 @@ def test_packed_weights_come_back_byte_by_byte(format: str, tmp_path) -> None:
 def test_file_is_never_overwritten_and_numpy_reads_it_without_pickle(tmp_path) -> None:
     path, call = tmp_path / "call.npz", saved_case(cases("rms_norm")[0])
     save(path, call)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600  # it holds what users wrote
     with pytest.raises(FileExistsError):
         save(path, call)
     with np.load(path, allow_pickle=False) as arrays:

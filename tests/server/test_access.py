@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from anychip.config import ServeConfig
+from anychip.server.listening import is_loopback
 from served import bearer, config_for, running
 
 BODY = {"prompt": "a", "max_tokens": 1}
@@ -70,3 +72,7 @@ def test_foreign_pages_and_rebound_names_are_refused(http, headers, status):
     assert answer.status_code == status
     if status == 403:
         assert answer.json()["error"]["code"] == "foreign_origin"
+
+
+def test_a_server_listens_to_its_own_machine_alone_unless_asked():
+    assert is_loopback(ServeConfig().host)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import threading
 
+import pytest
+
 from served import wait_until
 
 
@@ -115,3 +117,25 @@ def test_a_rid_in_use_is_refused_and_the_first_is_unharmed(slow):
         first.join(20)
         assert answers["twice"]["meta_info"]["completion_tokens"] == 250
         assert http.post("/generate", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/generate"])
+def test_an_abort_in_mid_stream_does_not_look_like_success(slow, path):
+    messages = [{"role": "user", "content": "hi"}]
+    body = {
+        "/v1/completions": {"prompt": "a", "max_tokens": 200},
+        "/generate": {"text": "a", "sampling_params": {"max_new_tokens": 200}},
+    }.get(path, {"messages": messages, "max_tokens": 200})
+    with slow.http() as http, slow.http() as other:
+        body |= {"stream": True, "rid": "cut"}
+        with http.stream("POST", path, json=body) as answer:
+            lines = (line for line in answer.iter_lines() if line)
+            next(lines)
+            assert other.post("/abort_request", json={"rid": "cut"}).json() == {"aborted": 1}
+            *_, last, done = lines
+    assert done == "data: [DONE]"
+    event = json.loads(last[6:])
+    if path == "/generate":
+        assert event["meta_info"]["finish_reason"]["type"] == "abort"
+    else:
+        assert event["choices"][0]["finish_reason"] == "abort"

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from anychip.server.pace import LONGEST_S, Pace
+from anychip.server.turnover import LONGEST_S, Turnover
 from scripted_engine import RUN, WAIT
 from served import config_for, running, wait_until
 
@@ -73,14 +73,39 @@ def test_a_full_queue_says_when_to_come_back(folder):
         assert http.post(COMPLETIONS, json=body).status_code == 200
 
 
-def test_the_pace_of_ends_and_the_queue_give_the_seconds():
+def test_the_turnover_and_the_queue_give_the_seconds():
     now = [0.0]
-    pace = Pace(lambda: now[0])
-    assert pace.wait_s(1000) == 1  # nothing is known
+    turnover = Turnover(lambda: now[0])
+    assert turnover.wait_s(1000) == 1  # nothing is known
     for second in range(5):
         now[0] = float(second)
-        pace.ended()
-    assert pace.wait_s(0) == 1 and pace.wait_s(10) == 8
+        turnover.ended()
+    assert turnover.wait_s(0) == 1 and turnover.wait_s(10) == 8
     now[0] = 40.0  # nothing has ended since
-    assert pace.wait_s(3) == 24
-    assert pace.wait_s(10**6) == LONGEST_S
+    assert turnover.wait_s(3) == 24
+    assert turnover.wait_s(10**6) == LONGEST_S
+
+
+def test_the_schedulers_own_time_outs_reach_the_client(folder):
+    limits = {"max_running_requests": 1, "waiting_timeout": 0.2, "running_timeout": 0.6}
+    config = config_for(folder, chip_option={"step_s": "0.02"}, **limits)
+    with running(config) as server, server.http() as http:
+        body = {"prompt": "a", "max_tokens": 200}
+        told = []
+
+        def stream():
+            with (
+                server.http() as other,
+                other.stream("POST", COMPLETIONS, json={**body, "stream": True}) as answer,
+            ):
+                told.extend(events(answer))
+
+        first = threading.Thread(target=stream)
+        first.start()
+        wait_until(lambda: server.service.client.stats.running == 1)
+        late = http.post(COMPLETIONS, json=body)
+        assert late.status_code == 503 and late.json()["error"]["code"] == "queue_timeout"
+        first.join(20)
+        assert told[-1]["error"]["code"] == "request_timeout"
+        wait_until(lambda: server.service.client.stats.running == 0)
+        assert server.service.client.stats.pages_held == 0

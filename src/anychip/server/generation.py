@@ -294,7 +294,7 @@ class Timing:
 
     def __init__(self, service: Service, started: float, choices: int) -> None:
         self._metrics: Metrics = service.metrics
-        self._pace = service.pace
+        self._turnover = service.turnover
         self._started = started
         self._first: dict[int, float] = {}
         self._unfinished = choices
@@ -309,7 +309,7 @@ class Timing:
             self._finish(choice, now)
 
     def _finish(self, choice: Choice, now: float) -> None:
-        self._pace.ended()
+        self._turnover.ended()
         if choice.finish == FinishReason.ABORT.value:
             return  # close() counts it
         self._unfinished -= 1

@@ -17,9 +17,9 @@ from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.keys import Access, Caller
 from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
-from anychip.server.pace import Pace
 from anychip.server.request_log import RequestLog
 from anychip.server.texts import Texts
+from anychip.server.turnover import Turnover
 from anychip.server.validation import Room
 from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
 from anychip.text.errors import TemplateError
@@ -60,7 +60,7 @@ class Service:
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
         self.metrics = Metrics(self.model_name, lambda: (client.stats, client.deaths, client.ready))
-        self.pace = Pace()
+        self.turnover = Turnover()
         self.request_log = RequestLog(config, tokenizer)
         self._seeds = random.Random(config.random_seed)
         self._serial = 0
@@ -78,7 +78,7 @@ class Service:
     @property
     def retry_after(self) -> int:
         """Seconds in which those who wait now should have had their turn."""
-        return self.pace.wait_s(self.client.stats.queued)
+        return self.turnover.wait_s(self.client.stats.queued)
 
     def next_seed(self) -> int:
         """A seed for a call that brought none; the row of them follows from --random-seed."""

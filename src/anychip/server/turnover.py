@@ -12,7 +12,7 @@ _ENDS = 64
 LONGEST_S = 60
 
 
-class Pace:
+class Turnover:
     """The last ends of sequences. clock: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
