@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import requests
 import schemathesis
@@ -16,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from anychip.server.app import ROUTES
 from anychip.server.endpoints import ENDPOINTS
+from anychip.server.errors import ErrorEnvelope
 from anychip.server.openapi import document
 from served import bearer, config_for, running
 
@@ -27,6 +29,7 @@ WITH_BODY = [
     for method in endpoint.methods
     if endpoint.body is not None
 ]
+EVENTS = {endpoint.path: endpoint.events for endpoint in ENDPOINTS if endpoint.events}
 load_all_checks()
 
 
@@ -46,7 +49,15 @@ def asked(folder):
         assert not server.service.live
 
 
-def run(operation, session, mode, examples):
+def check_events(text, struct):
+    *events, end = text.removesuffix("\n\n").split("\n\n")
+    for event in events if end == "data: [DONE]" else [*events, end]:
+        data = event.removeprefix("data: ")
+        kind = ErrorEnvelope if data.startswith('{"error"') else struct
+        msgspec.json.decode(data, type=kind)
+
+
+def run(operation, session, mode, examples, stream=False):
     """Ask `examples` times with what the document allows, or what it does not."""
     strategy = operation.as_strategy(generation_mode=mode)
 
@@ -60,9 +71,13 @@ def run(operation, session, mode, examples):
     )
     @given(case=strategy)
     def ask(case):
+        if stream:
+            case.body["stream"] = True
         answer = case.call(session=session)
         assert answer.status_code < 500, answer.text
         case.validate_response(answer, checks=CHECKS)
+        if answer.headers["content-type"][0].startswith("text/event-stream"):
+            check_events(answer.text, EVENTS[operation.path])
 
     ask()
 
@@ -71,6 +86,12 @@ def run(operation, session, mode, examples):
 def test_what_the_document_allows_is_answered_as_documented(asked, path, method):
     operation, session = asked(path, method)
     run(operation, session, GenerationMode.POSITIVE, 20 if (path, method) in WITH_BODY else 2)
+
+
+@pytest.mark.parametrize("path", EVENTS)
+def test_events_of_a_stream_are_as_documented(asked, path):
+    operation, session = asked(path, "post")
+    run(operation, session, GenerationMode.POSITIVE, 10, stream=True)
 
 
 @pytest.mark.parametrize(("path", "method"), WITH_BODY)

@@ -144,15 +144,22 @@ def _operation(endpoint: Endpoint, locked: bool) -> Schema:
 def _responses(endpoint: Endpoint) -> Schema:
     content: Schema = {endpoint.media: {"schema": _answer_schema(endpoint.answer)}}
     if endpoint.events is not None:
-        content["text/event-stream"] = {
-            "schema": {"type": "string"},
-            "x-event": _ref(endpoint.events),
-        }
+        content["text/event-stream"] = {"schema": _event_schema(endpoint.events)}
     answers: Schema = {"200": {"description": "The answer.", "content": content}}
     error = {"application/json": {"schema": _ref(ErrorEnvelope)}}
     for status, meaning in endpoint.errors.items():
         answers[str(status)] = {"description": meaning, "content": error}
     return answers
+
+
+def _event_schema(struct: type) -> Schema:
+    """Of one event. `contentSchema` would be applied to the last one too, which is no JSON."""
+    data = {
+        "type": "string",
+        "description": "JSON as x-json says, or [DONE] at the end",
+        "x-json": {"anyOf": [_ref(struct), _ref(ErrorEnvelope)]},
+    }
+    return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
 def _answer_schema(answer: Any) -> Schema:
