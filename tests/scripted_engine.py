@@ -141,6 +141,7 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         chunk=512,
     )
     asked = SchedulerOptions(
+        policy=config.schedule_policy,
         max_queued=config.max_queued_requests,
         waiting_timeout_s=config.waiting_timeout,
         running_timeout_s=config.running_timeout,

@@ -158,13 +158,14 @@ def test_a_first_start_may_take_as_long_as_it_likes():
 class Undead:
     """A process in uninterruptible sleep: signals do nothing to it."""
 
-    pid, returncode = 4711, None
-
-    def __init__(self):
-        self.kills = 0
-
     def poll(self):
         return None
+
+
+class UndeadChild(EngineChild):
+    """Its signals go nowhere: the double has no process id that they could be sent to."""
+
+    kills = 0
 
     def kill(self):
         self.kills += 1
@@ -179,9 +180,9 @@ class Writer:
 
 def test_the_end_of_a_child_is_bounded_even_where_a_kill_does_nothing():
     async def main():
-        process, writer = Undead(), Writer()
-        child = EngineChild(process, asyncio.StreamReader(), writer)
+        writer = Writer()
+        child = UndeadChild(Undead(), asyncio.StreamReader(), writer)
         assert await asyncio.wait_for(child.end(0.02, kill_s=0.05), 5) is None
-        assert process.kills and writer.closed
+        assert child.kills and writer.closed
 
     asyncio.run(main())

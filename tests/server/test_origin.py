@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anychip.server.origin import MAX_PART_CHARS, namespace_of
+from served import config_for, running
 
 parts = (
     st.none() | st.text('"\\\\{}:,x\u00e9', max_size=5) | st.sampled_from(['","salt":"', "null"])
@@ -57,15 +58,20 @@ def test_prefixes_are_shared_inside_one_namespace_alone(http, path):
     assert [cached(http, path, **scope) for scope in scopes] == [0] * len(scopes)
     again = [cached(http, path, **scope) for scope in scopes]
     assert min(again) == max(again) > 0
-    assert cached(http, path, cache_salt="s", priority=9, rid=None) == again[0]
+    assert cached(http, path, cache_salt="s", priority=0, rid=None) == again[0]
 
 
-@pytest.mark.parametrize("path", CALLS)
-def test_the_engine_is_told(http, path, record):
-    fields = {"cache_salt": "a", "extra_key": "b", "priority": -3, "rid": "told" + path}
-    cached(http, path, **fields)
-    last = [line for line in map(json.loads, record.open()) if line["id"].startswith("told" + path)]
-    assert last[0]["namespace"] == '{"salt":"a","key":"b"}' and last[0]["priority"] == -3
+def test_the_engine_is_told(folder, tmp_path):
+    record = tmp_path / "record"
+    options = {"record": str(record)}
+    config = config_for(folder, chip_option=options, schedule_policy="priority")
+    with running(config) as server, server.http() as http:
+        for path in CALLS:
+            cached(http, path, cache_salt="a", extra_key="b", priority=-3, rid="told" + path)
+    told = [json.loads(line) for line in record.open()]
+    assert [line["id"].partition("/")[0] for line in told] == ["told"] * len(CALLS)
+    for line in told:
+        assert line["namespace"] == '{"salt":"a","key":"b"}' and line["priority"] == -3
 
 
 @pytest.mark.parametrize("path", CALLS)
