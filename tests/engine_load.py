@@ -29,8 +29,11 @@ def prompts(rng: Random, count: int, vocabulary: int) -> list[tuple[int, ...]]:
     ]
 
 
-def greedy(name: str, prompt: tuple[int, ...]) -> Request:
-    params = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True)
+def greedy(name: str, prompt: tuple[int, ...], serial: int = 1) -> Request:
+    """serial: makes it another request, or two crashes would have it refused."""
+    params = SamplingParams(
+        max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True, top_k=1 + serial
+    )
     return Request(id=name, prompt=prompt, params=params)
 
 
@@ -64,9 +67,10 @@ class Load:
         self.asked += 1
         chosen = rng.sample(sorted(self.right), rng.choice([1, 1, 2]))
         asked = {f"{self.asked}.{at}": prompt for at, prompt in enumerate(chosen)}
+        requests = [greedy(name, prompt, self.asked) for name, prompt in asked.items()]
         got: dict[str, list[int]] = {name: [] for name in asked}
         leave_at = rng.randint(1, NEW_TOKENS) if rng.random() < 0.15 else None
-        async with aclosing(self.client.generate(*(greedy(n, p) for n, p in asked.items()))) as all:
+        async with aclosing(self.client.generate(*requests)) as all:
             async for output in all:
                 name = output.request_id
                 got[name] += output.token_ids
