@@ -173,9 +173,9 @@ def placed(
 
 
 MAKE = {
-    FOLDER: "Make it: python bench/bf16_folder.py GGUF FOLDER; give it by --folder",
-    BF16: "Make it: python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
-    Q8_0: "Make it: python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
+    FOLDER: "Make it: .venv/bin/python bench/bf16_folder.py GGUF FOLDER; give it by --folder",
+    BF16: "Make it: .venv/bin/python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
+    Q8_0: "Make it: .venv/bin/python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
     Q4_1: "Give it by --model",
 }
 """How to come by each kind of file."""
