@@ -23,6 +23,9 @@ from pathlib import Path
 
 from command_line import count, need, need_model
 
+PATIENCE = 1200
+"""Seconds for one engine's run."""
+
 WORK = {"one": (1, 128, 128), "32": (32, 288, 96)}
 LOWEST, HIGHEST = 1000, 20000  # ordinary word pieces
 
@@ -99,9 +102,16 @@ ENGINES = {
 
 
 def child(engine: str, model: Path, seed: int) -> dict[str, float]:
-    """One engine in a process of its own."""
+    """One engine in a process of its own. Raises SystemExit with the end of what it said."""
     command = [sys.executable, __file__, str(model), "--only", engine, "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SystemExit(
+            f"{engine}: no result within {PATIENCE:,} s; is the machine busy?"
+        ) from error
     if done.returncode:
         raise SystemExit(f"{engine} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -33,6 +33,8 @@ CHUNK = 256
 """Tokens of a step: enough rows for the path that prefill takes, and few enough logits."""
 
 LEAST_TOKENS = 20000
+PATIENCE = 7200
+"""Seconds for one run."""
 Floats = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
 
@@ -132,8 +134,12 @@ def child(run: Run, ids: Path) -> Scores:
         found = Path(folder) / "scores.npz"
         words = ["--one", run.engine, str(run.model), run.dtype, str(ids), str(found)]
         line = [sys.executable, __file__, *words]
-        if subprocess.run(line, check=False, timeout=7200).returncode:
-            raise SystemExit(f"{run.name} failed; the lines above say why")
+        try:
+            subprocess.run(line, check=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise SystemExit(f"{run.name}: no result within {PATIENCE:,} s") from error
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(f"{run.name} failed; the lines above say why") from error
         with np.load(found) as arrays:
             return Scores(arrays["losses"], arrays["best"])
 

