@@ -128,6 +128,20 @@ def test_an_instruction_set_that_fails_is_named(model) -> None:
         sets.child(model, "sse2")
 
 
+def test_a_child_that_takes_too_long_is_told(monkeypatch, model, tmp_path) -> None:
+    transformers, perplexity = map(importlib.import_module, ("against_transformers", "perplexity"))
+    for program in (transformers, perplexity):
+        monkeypatch.setattr(program, "PATIENCE", 0.01)
+    with pytest.raises(SystemExit, match=r"anychip bfloat16: no result within 0.01 s"):
+        transformers.child("anychip bfloat16", model, 0)
+    run = perplexity.Run("anychip", model, "bfloat16")
+    with pytest.raises(SystemExit, match=f"{run.name}: no result within"):
+        perplexity.child(run, tmp_path / "ids.json")
+    monkeypatch.setattr(perplexity, "PATIENCE", 60)
+    with pytest.raises(SystemExit, match=f"{run.name} failed; the lines above say why"):
+        perplexity.child(run, tmp_path / "ids.json")  # there is no such file
+
+
 def test_engines_without_the_peer_have_no_ratios() -> None:
     table = importlib.import_module("against_transformers").table
     ours, theirs = {"a": 3.0}, {"a": 2.0}
