@@ -5,7 +5,8 @@
 Each engine runs in a process of its own, in turn (A B A B ...), so that a machine whose speed
 drifts drifts under both. Greedy, fixed lengths, no prefix shared: the prompts are drawn anew.
   one: 128 tokens in, 128 out            32: 32 at once, 288 in, 96 out (a static batch)
-Needs the test requirements (torch, transformers, accelerate).
+Ratios are to "transformers bf16", where that is among the engines. It needs the test requirements
+(torch, transformers, accelerate, and gguf for a GGUF file).
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from command_line import count, need, need_model
+
+PATIENCE = 1200
+"""Seconds for one engine's run."""
 
 WORK = {"one": (1, 128, 128), "32": (32, 288, 96)}
 LOWEST, HIGHEST = 1000, 20000  # ordinary word pieces
@@ -81,23 +87,31 @@ def measure(generate: Callable[[str, int], float]) -> dict[str, float]:
     """Output tokens a second, and seconds to the first token of all, by workload."""
     generate("one", 8)
     found = {}
-    for name, (count, _, length) in WORK.items():
+    for name, (streams, _, length) in WORK.items():
         found[f"{name}: first token, s"] = generate(name, 1)
-        found[f"{name}: output, tok/s"] = count * length / generate(name, length)
+        found[f"{name}: output, tok/s"] = streams * length / generate(name, length)
     return found
 
 
+PEER = "transformers bf16"
 ENGINES = {
-    "transformers bf16": run_transformers,
+    PEER: run_transformers,
     "anychip float32": lambda model, seed: run_anychip(model, seed, "float32"),
     "anychip bfloat16": lambda model, seed: run_anychip(model, seed, "bfloat16"),
 }
 
 
 def child(engine: str, model: Path, seed: int) -> dict[str, float]:
-    """One engine in a process of its own."""
+    """One engine in a process of its own. Raises SystemExit with the end of what it said."""
     command = [sys.executable, __file__, str(model), "--only", engine, "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SystemExit(
+            f"{engine}: no result within {PATIENCE:,} s; is the machine busy?"
+        ) from error
     if done.returncode:
         raise SystemExit(f"{engine} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -105,16 +119,21 @@ def child(engine: str, model: Path, seed: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("model", type=Path, help="a GGUF file or a folder of safetensors")
+    parser.add_argument("--repeats", type=count, default=3, help="[3]")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for every figure of every run")
     parser.add_argument("--only", choices=ENGINES, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.only:
         print(json.dumps(ENGINES[asked.only](asked.model, asked.seed)))
         return
+    need_model(asked.model)
+    need("anychip")
+    if PEER in asked.engines:
+        reader = () if asked.model.is_dir() else ("gguf",)
+        need("torch", "transformers", "accelerate", *reader, instead="leave it out by --engines")
     runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in asked.engines}
     for repeat in range(asked.repeats):
         for engine, results in runs.items():
@@ -126,17 +145,17 @@ def main() -> None:
 
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:
-    """Markdown: medians, and the median of the ratios to transformers, pair by pair."""
-    base = runs["transformers bf16"]
+    """Markdown: medians, and the median of the ratios to transformers, pair by pair, if it ran."""
+    base = runs.get(PEER)
     rows = ["| figure | " + " | ".join(runs) + " |", "|---" * (len(runs) + 1) + "|"]
-    for figure in base[0]:
+    for figure in next(iter(runs.values()))[0]:
         cells = []
         for engine, results in runs.items():
-            value = statistics.median(r[figure] for r in results)
-            ratio = statistics.median(
-                r[figure] / b[figure] for r, b in zip(results, base, strict=True)
-            )
-            cells.append(f"{value:.3g}" + ("" if engine.startswith("tr") else f" ({ratio:.2f} x)"))
+            cell = f"{statistics.median(r[figure] for r in results):.3g}"
+            if base is not None and engine != PEER:
+                pairs = zip(results, base, strict=True)
+                cell += f" ({statistics.median(r[figure] / b[figure] for r, b in pairs):.2f} x)"
+            cells.append(cell)
         rows.append(f"| {figure} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

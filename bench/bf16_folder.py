@@ -15,6 +15,8 @@ import copy
 import sys
 from pathlib import Path
 
+from command_line import need
+
 
 def convert(source: Path, folder: Path) -> None:
     """Write config.json, model.safetensors and the tokenizer. Raises what transformers raises."""
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("source", type=Path, metavar="GGUF")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     asked = parser.parse_args()
+    need("torch", "transformers", "accelerate", "gguf")
     source: Path = asked.source.expanduser().absolute()
     if not source.is_file():
         raise SystemExit(f"no file {source}")

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from command_line import need
+
 if TYPE_CHECKING:
     from gguf import GGUFReader, GGUFWriter
 
@@ -74,6 +76,7 @@ def main() -> int:
     parser.add_argument("source", type=Path, metavar="GGUF")
     parser.add_argument("folder", type=Path, metavar="DIR")
     asked = parser.parse_args()
+    need("gguf")
     if not asked.source.is_file():
         raise SystemExit(f"no file {asked.source}")
     asked.folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@
 
 Each runs alone, in turn (A B A B ...), so that a machine whose speed drifts drifts under all.
 Greedy, fixed lengths: N streams of 64 tokens in and 64 out (output tokens a second, prefill
-included), and the first token of one prompt of 4,096.
+included), and the first token of one prompt of 4,096. `anychip chips -v` lists the sets (isa); one
+that the processor lacks is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from command_line import count, need, need_model
 
 STREAMS = (1, 8, 32, 64)
 LONG = 4096
@@ -44,23 +47,33 @@ def measure(model: Path, isa: str) -> dict[str, float]:
     return found
 
 
+def child(model: Path, isa: str) -> dict[str, float]:
+    """One set in a process of its own. Raises SystemExit with what that process said last."""
+    line = [sys.executable, __file__, str(model), "--one", isa]
+    done = subprocess.run(line, check=False, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise SystemExit(f"--isa {isa}: {said[0]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--isa", nargs="+", default=["amx", "avx512bf16"])
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("model", type=Path, help="a GGUF file or a folder of safetensors")
+    parser.add_argument("--isa", nargs="+", default=["amx", "avx512bf16"], help="[amx avx512bf16]")
+    parser.add_argument("--repeats", type=count, default=2, help="[2]")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(measure(asked.model, asked.one)))
         return 0
+    need("anychip")
+    need_model(asked.model)
     seen: dict[str, list[dict[str, float]]] = {isa: [] for isa in asked.isa}
     for turn in range(asked.repeats):
         for isa, runs in seen.items():
             print(f"repeat {turn + 1} of {asked.repeats}: {isa}", file=sys.stderr)
-            line = [sys.executable, __file__, str(asked.model), "--one", isa]
-            done = subprocess.run(line, check=True, capture_output=True, text=True)
-            runs.append(json.loads(done.stdout.splitlines()[-1]))
+            runs.append(child(asked.model, isa))
     print("| figure | " + " | ".join(asked.isa) + " |")
     print("|---|" + "---|" * len(asked.isa))
     for figure in FIGURES:

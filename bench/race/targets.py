@@ -1,4 +1,4 @@
-"""What issue 4 asks for, as ratios to the peer named, and how a race's results stand to it."""
+"""The ratios that are wanted, each to the peer named, and how a race's results stand to them."""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ def test_environment_is_set_before_the_program(places) -> None:
 
 
 def test_a_variant_has_its_flags_at_the_end(places) -> None:
-    engine = placed("anychip-int8", FAMILIES[0], "bf16", places, extra="--quantization int8")
+    engine = placed("anychip-one", FAMILIES[0], "bf16", places, extra="--chip-option threads=1")
     assert isinstance(engine, Engine)
-    assert engine.command(1)[-2:] == ["--quantization", "int8"]
+    assert engine.command(1)[-2:] == ["--chip-option", "threads=1"]
 
 
 def test_a_missing_program_is_skipped_with_the_way_to_install_it(places) -> None:

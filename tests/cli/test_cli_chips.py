@@ -28,7 +28,10 @@ def listed(monkeypatch):
             capabilities=facts,
             empty_slots=slots,
         )
-        return [good, ChipListing("bad", "dist-b", "3", False, "ImportError: no libcard.so")]
+        bad = ChipListing("bad", "dist-b", "3", False, "ImportError: no libcard.so")
+        why, options = "no card in this machine", ("memory (int, default 0): MiB",)
+        gone = ChipListing("gone", "dist-c", "4", False, why, vendor="W", options=options)
+        return [good, bad, gone]
 
     monkeypatch.setattr("anychip.contract.discovery.list_chips", list_chips)
 
@@ -46,9 +49,21 @@ def test_verbose_adds_capabilities(listed, capsys):
     assert "page_sizes: 16" in out and "empty slots: capture" in out
 
 
+def test_verbose_says_of_each_unavailable_chip_why_and_what_is_known(listed, capsys):
+    assert main(["chips", "-v"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    bad, gone = lines.index("bad:"), lines.index("gone:")
+    assert lines[bad + 1 : gone] == ["  not available: ImportError: no libcard.so"]
+    assert lines[gone + 1 :] == [
+        "  not available: no card in this machine",
+        "  options (--chip-option NAME=VALUE):",
+        "    memory (int, default 0): MiB",
+    ]
+
+
 def test_json(listed, capsys):
     assert main(["chips", "--json", "-v"]) == 0
-    first, second = json.loads(capsys.readouterr().out)
+    first, second, _ = json.loads(capsys.readouterr().out)
     assert first["contract"] == [0, 1] and first["capabilities"] == {"page_sizes": "16"}
     assert second["available"] is False and "libcard" in second["reason"]
 

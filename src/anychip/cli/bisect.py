@@ -64,7 +64,9 @@ def add_arguments() -> FlagParser:
         "anychip bisect",
         "Find the operator whose implementation changes a greedy text: the model runs on --backend"
         " with some operators computed by --backend-ref, until the fewest are found with which the"
-        " text is the same. Exit code 0: same text; 1: an operator was found; 2: cannot be judged.",
+        " text is the same. Where the texts differ this takes minutes: the model runs anew in each"
+        " of some 5 to 25 trials; fewer --max-new-tokens make it faster."
+        " Exit code 0: same text; 1: an operator was found; 2: cannot be judged.",
         OBEYED,
     )
     add_flags(parser, BisectOptions)

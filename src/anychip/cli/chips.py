@@ -20,7 +20,7 @@ def add_arguments() -> FlagParser:
     """The parser of this command."""
     parser = FlagParser("anychip chips", "List the installed chips.")
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="open each chip: capabilities and options too"
+        "-v", "--verbose", action="store_true", help="open each chip: what it can do, its options"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     return parser
@@ -62,10 +62,11 @@ def _table(chips: Sequence[ChipListing]) -> Table:
 
 def _details(chip: ChipListing) -> str:
     lines = [f"{chip.name}:"]
+    lines += [] if chip.available else [f"  not available: {chip.reason}"]
     lines += [f"  {name}: {value}" for name, value in chip.capabilities.items()]
     lines += [f"  version of {name}: {value}" for name, value in chip.versions.items()]
-    if chip.available:
-        lines += [f"  empty slots: {', '.join(chip.empty_slots) or 'none'}"]
+    lines += [f"  empty slots: {', '.join(chip.empty_slots) or 'none'}"] if chip.available else []
+    if chip.available or chip.options:  # of one that cannot be imported they are not known
         lines += ["  options (--chip-option NAME=VALUE):"]
         lines += [f"    {option}" for option in chip.options] or ["    none"]
     return "\n".join(lines)
