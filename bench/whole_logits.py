@@ -27,6 +27,9 @@ from anychip.run.tables import PageTables
 Logits = npt.NDArray[np.float32]
 
 
+NOTHING_SAMPLED = np.zeros(1, np.int32)
+
+
 class WholeLogits:
     """One sequence at a time, from its start. Use it as a context manager, within the model's.
 
@@ -78,7 +81,7 @@ class WholeLogits:
     def _step(self, tokens: tuple[int, ...], start: int) -> Logits:
         sizes = self._sizes(len(tokens), start + len(tokens))
         row = Row(slot=0, tokens=tokens, start=start, sample=True)
-        self._staging.fill(StepPlan(step=0, rows=(row,)), sizes)
+        self._staging.fill(StepPlan(step=0, rows=(row,)), sizes, NOTHING_SAMPLED)
         self._sample_everywhere(sizes)
         program = self._programs.get(sizes)
         program.run()

@@ -113,9 +113,9 @@ class LoadedModel:
         limits = self._limits(steps, chunk, arena + staging)
         weights = LentWeights(self.weights.weights, self.weights.constants)
         runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=decide)
-        scheduler = Scheduler(
-            limits, frozenset(), SchedulerOptions(radix=not self.config.disable_radix_cache)
-        )
+        # As many at once as there is room for: whoever runs these knows what they produce.
+        options = SchedulerOptions(radix=not self.config.disable_radix_cache, conservativeness=0.0)
+        scheduler = Scheduler(limits, frozenset(), options)
         engine = Engine(scheduler, runner)
         try:
             yield Session(engine, runner, opened.chip.memory)
