@@ -34,7 +34,7 @@ LIMITS = [
     ("--kv-cache-dtype fp8_e5m2", ["--kv-cache-dtype", "fp8_e5m2", "bfloat16"]),
     ("--load-format dummy", ["--load-format", "safetensors, gguf", "convert"]),
     ("--schedule-policy hrrn", ["--schedule-policy", "hrrn", "fcfs, lpm, priority"]),
-    ("--radix-eviction-policy lfu", ["--radix-eviction-policy", "lru"]),
+    ("--radix-eviction-policy fifo", ["--radix-eviction-policy", "lru, lfu, slru, priority"]),
     ("--log-level loud", ["--log-level", "debug, info"]),
     ("--tp-size 2", ["--tp-size", "2", "tensor parallelism is not there yet"]),
     ("--tp 2", ["--tp-size", "2", "tensor parallelism"]),

@@ -155,6 +155,7 @@ def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
     target_ms, threshold = config.target_tpot_ms, config.priority_scheduling_preemption_threshold
     options = SchedulerOptions(
         radix=not config.disable_radix_cache,
+        eviction=config.radix_eviction_policy,
         policy=config.schedule_policy,
         retraction=config.retraction_policy,
         preempt_from=None if config.disable_priority_preemption else threshold,

@@ -120,6 +120,11 @@ def _tree(tree: RadixTree) -> Iterator[str]:
                 yield "a child does not fit its place"
             if child.lock > node.lock:
                 yield "a node is locked more often than its parent"
+    queued = Counter(id(node) for _, node in tree.entries())
+    if queued != Counter(id(node) for node in tree.nodes() if node.queued):
+        yield "the eviction heap has other nodes than those that say so"
+    if any(key > tree.policy(node) for key, node in tree.entries()):
+        yield "a node would be evicted later than the policy says"
     if (evictable, locked) != (tree.evictable, tree.locked):
         yield (
             f"the tree has {evictable} evictable and {locked} locked pages, "

@@ -4,9 +4,9 @@ Draw it so: a root per namespace; a node is a run of tokens and the pages that h
 children differ in their first page. Invariants:
 
 * a lock on a node locks its ancestors, so an unlocked node has no locked descendant and
-  everything unlocked can be evicted, leaves first;
+  everything unlocked can be evicted, leaves first, in the order of a policy (eviction.py);
 * splitting a node makes a new parent and leaves the old object as the tail, so who holds a node
-  still holds the same tokens;
+  still holds the same tokens; both halves keep what is known of the node's use;
 * `evictable` and `locked` are the pages of unlocked and locked nodes at every moment.
 
 Tokens and pages are arrays and not lists: the cycle collector would walk a cached million of
@@ -19,11 +19,21 @@ import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 
+from . import eviction
+from .eviction import Policy, least_recently_used
+
 Key = tuple[int, ...]
+Entry = tuple[eviction.Key, int, "RadixNode"]
+
+UNUSED = -(2**63)
+"""Below any request's priority."""
 
 
 class RadixNode:
-    """A run of whole pages. `lock` counts the holders of this node and of those below it."""
+    """A run of whole pages. `lock` counts the holders of this node and of those below it.
+
+    uses: requests that found these pages or made them. priority: the highest of theirs.
+    """
 
     __slots__ = (
         "children",
@@ -32,8 +42,10 @@ class RadixNode:
         "namespace",
         "pages",
         "parent",
+        "priority",
         "queued",
         "tokens",
+        "uses",
     )
 
     def __init__(self, parent: RadixNode | None, tokens: array[int], pages: array[int]) -> None:
@@ -44,6 +56,8 @@ class RadixNode:
         self.children: dict[Key, RadixNode] = {}
         self.lock = 0
         self.last_used = 0
+        self.uses = 0
+        self.priority = UNUSED
         self.queued = False  # whether the eviction heap has an entry for it
 
     @property
@@ -55,12 +69,13 @@ class RadixNode:
 class RadixTree:
     """Finds, keeps and evicts cached prefixes. Time is a counter, never a clock."""
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, policy: Policy = least_recently_used) -> None:
         self.page_size = page_size
+        self.policy = policy
         self.evictable = 0
         self.locked = 0
         self._roots: dict[str, RadixNode] = {}
-        self._heap: list[tuple[int, int, RadixNode]] = []
+        self._heap: list[Entry] = []
         self._ticks = 0
         self._entries = 0
 
@@ -122,8 +137,16 @@ class RadixTree:
             step.last_used = self._ticks
             step = step.parent
 
+    def use(self, node: RadixNode, priority: int, *, below: RadixNode | None = None) -> None:
+        """Count a request on a path. With `below`, it is counted down to that node already."""
+        step: RadixNode | None = node
+        while step is not None and step is not below:
+            step.priority = max(step.priority, priority)
+            step.uses += 1
+            step = step.parent
+
     def unlock(self, node: RadixNode) -> None:
-        """Let go of a path; what nobody holds any more can be evicted, least recent first."""
+        """Let go of a path; what nobody holds any more can be evicted."""
         self._ticks += 1
         step: RadixNode | None = node
         while step is not None:
@@ -136,10 +159,10 @@ class RadixTree:
             step = step.parent
 
     def evict(self, count: int) -> list[int]:
-        """Take up to `count` pages from the least recently used unlocked leaves, tails first."""
+        """Take up to `count` pages from unlocked leaves in the policy's order, tails first."""
         freed: list[int] = []
         while len(freed) < count:
-            leaf = self._oldest_leaf()
+            leaf = self._first_leaf()
             if leaf is None:
                 break
             self._trim(leaf, count - len(freed), freed)
@@ -172,6 +195,10 @@ class RadixTree:
             yield node
             stack.extend(node.children.values())
 
+    def entries(self) -> list[tuple[eviction.Key, RadixNode]]:
+        """Return what the eviction heap has, with the key of the time when it was put in."""
+        return [(key, node) for key, _, node in self._heap]
+
     def _key(self, tokens: array[int], start: int = 0) -> Key:
         return tuple(tokens[start : start + self.page_size])
 
@@ -200,6 +227,8 @@ class RadixTree:
         head = RadixNode(parent, node.tokens[:cut], node.pages[:at])
         head.lock = node.lock
         head.last_used = node.last_used
+        head.uses = node.uses
+        head.priority = node.priority
         parent.children[self._key(head.tokens)] = head
         del node.tokens[:cut]
         del node.pages[:at]
@@ -224,14 +253,14 @@ class RadixTree:
     def _push(self, node: RadixNode) -> None:
         self._entries += 1
         node.queued = True
-        heapq.heappush(self._heap, (node.last_used, self._entries, node))
+        heapq.heappush(self._heap, (self.policy(node), self._entries, node))
 
-    def _oldest_leaf(self) -> RadixNode | None:
+    def _first_leaf(self) -> RadixNode | None:
         # A node has one entry at most and entries go stale, which is repaired here: the heap is
         # never longer than the tree has nodes, and a touched leaf costs nothing until evicted.
         while self._heap:
-            stamp, _, node = self._heap[0]
-            if node.is_evictable_leaf and stamp == node.last_used:
+            key, _, node = self._heap[0]
+            if node.is_evictable_leaf and key == self.policy(node):
                 return node
             heapq.heappop(self._heap)
             node.queued = False
@@ -246,7 +275,7 @@ class RadixTree:
             del leaf.tokens[-count * self.page_size :]
             return
         freed.extend(leaf.pages)
-        heapq.heappop(self._heap)  # `_oldest_leaf` left it on top
+        heapq.heappop(self._heap)  # `_first_leaf` left it on top
         leaf.queued = False
         self._cut_off(leaf)
 

@@ -10,6 +10,7 @@ from anychip.plan import CacheLimits, TableChange
 from anychip.request import Failure, FinishReason, StepOutput
 
 from .estimate import OutputEstimate
+from .eviction import EVICTION_POLICIES
 from .options import SchedulerOptions
 from .policy import POLICIES
 from .sequence import Sequence
@@ -48,6 +49,7 @@ class State:
             limits.page_size,
             radix=options.radix,
             force_miss=options.hooks.force_miss,
+            policy=EVICTION_POLICIES[options.eviction],
         )
         self.estimate = OutputEstimate(options.conservativeness, options.headroom_tokens)
         self.now = 0.0
@@ -87,6 +89,7 @@ class State:
         if not sequence.admitted:
             sequence.admitted = True
             sequence.since = self.now
+            self.store.count(sequence)
             sequence.cached_tokens = sequence.computed
             self.counters.prompt_tokens += sequence.prompt_length
             self.counters.cached_tokens += sequence.computed

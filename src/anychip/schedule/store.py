@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .eviction import Policy
 from .pages import PageAllocator
 from .radix import RadixNode, RadixTree
 from .sequence import Sequence
@@ -16,10 +17,12 @@ class PageStore:
     and its commit.
     """
 
-    def __init__(self, pages: int, page_size: int, *, radix: bool, force_miss: bool) -> None:
+    def __init__(
+        self, pages: int, page_size: int, *, radix: bool, force_miss: bool, policy: Policy
+    ) -> None:
         self.page_size = page_size
         self.allocator = PageAllocator(pages)
-        self.tree = RadixTree(page_size) if radix else None
+        self.tree = RadixTree(page_size, policy) if radix else None
         self.evicted = 0
         self._force_miss = force_miss
 
@@ -68,6 +71,11 @@ class PageStore:
         sequence.shared = len(pages)
         sequence.computed = len(pages) * self.page_size
 
+    def count(self, sequence: Sequence) -> None:
+        """Count the request on the prefix that it found: once, whatever happens to it later."""
+        if self.tree and sequence.node:
+            self.tree.use(sequence.node, sequence.request.priority)
+
     def share(self, sequence: Sequence) -> bool:
         """Put the computed whole pages into the tree; say whether it holds more of it now.
 
@@ -82,6 +90,7 @@ class PageStore:
         tokens = sequence.tokens[first * self.page_size : whole * self.page_size]
         node, known = self.tree.insert(sequence.node, tokens, own)
         self.tree.lock(node, below=sequence.node)
+        self.tree.use(node, sequence.request.priority, below=sequence.node)
         if known:
             self.allocator.give_back(own[: len(known)])
             sequence.pages[first : first + len(known)] = known

@@ -59,7 +59,6 @@ class MemorySettings:
             "memory",
             "which cached pages go first",
             "POLICY",
-            choices=("lru",),
-            way_out="other policies are not there yet",
+            choices=("lru", "lfu", "slru", "priority"),
         ),
     )
