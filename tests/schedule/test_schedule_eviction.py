@@ -102,8 +102,9 @@ def test_a_split_leaves_the_priority_on_both_halves():
     tree = RadixTree(1, POLICIES["priority"])
     request(tree, [1, 2], [1, 2], 5)
     request(tree, [1, 8], [1, 8], -5)
+    assert order(tree, 2) == [8, 2]
     request(tree, [9], [9], 3)
-    assert order(tree, 4) == [8, 9, 2, 1]
+    assert order(tree, 2) == [9, 1]
 
 
 def test_chunks_of_one_request_count_once():
