@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 from table_model import Session, ask, limits
 
-from anychip.schedule.eviction import POLICIES
+from anychip.schedule.eviction import EVICTION_POLICIES as POLICIES
 from anychip.schedule.scheduler import SchedulerHooks
 
 SIZES = [1, 2, 16, 64, 128]
@@ -16,7 +16,7 @@ SIZES = [1, 2, 16, 64, 128]
 ROOM = [*((1024, policy) for policy in POLICIES), (8192, "lru")]
 
 
-def workload(seed: int) -> list:
+def workload(seed: int, *, priorities: bool) -> list:
     """Prompts up to 460 tokens, many with one of two long beginnings, cut anywhere."""
     rng = random.Random(seed)
     stems = [[rng.randrange(1, 40) for _ in range(400)] for _ in range(2)]
@@ -33,7 +33,7 @@ def workload(seed: int) -> list:
                 seed=number // 2,
                 ignore_eos=rng.random() < 0.5,
                 namespace=rng.choice(["", "", "other"]),
-                priority=rng.randrange(-2, 3),
+                priority=rng.randrange(-2, 3) if priorities else 0,
             )
         )
     return requests
@@ -58,7 +58,7 @@ def test_the_answer_does_not_depend_on_the_page_size(size, positions, policy, ev
     session = session_of(
         size, positions, hooks=SchedulerHooks(force_retract_every=every), eviction=policy
     )
-    for request in workload(positions):
+    for request in workload(positions, priorities=policy == "priority"):
         session.add(request)
         session.step()
     session.drain()
@@ -103,7 +103,7 @@ def test_pages_computed_twice_are_kept_once(size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_that_is_short_for_decoding_retracts_and_repeats_nothing(size):
-    session = session_of(size, 1024)
+    session = session_of(size, 1024, conservativeness=0.01, headroom_tokens=1)
     for number in range(6):
         session.add(ask(str(number), [number + 1] * (100 + number), 330))
     session.drain()
