@@ -128,6 +128,18 @@ def test_a_flush_empties_both_tiers():
     assert run_one(session, "again", [1] * 17) == 0
 
 
+def test_nothing_is_planned_behind_a_step_with_moves():
+    session = Session(limits(pages=10, page_size=4, host_slots=10))
+    run_one(session, "a", [1] * 17)
+    session.add(ask("b", [2] * 33, 8))
+    plan = session.plan()
+    assert plan.moves
+    assert session.scheduler.plan_ahead() is None
+    session.commit(plan)
+    session.drain()
+    session.assert_right("b")
+
+
 def test_no_host_memory_no_moves():
     session = Session(limits(pages=6, page_size=4))
     run_one(session, "a", [1] * 17)
@@ -226,9 +238,10 @@ def test_the_answer_is_the_same_with_and_without(size, host, policy):
     every=st.sampled_from([0, 0, 2, 5]),
     policy=st.sampled_from(["lru", "lfu", "slru"]),
     worth_waiting=st.sampled_from([32, 1000]),
+    overlap=st.sampled_from(["", "eager", "lazy"]),
 )
 def test_any_order_of_events(
-    operations, page_size, positions, host, running, every, policy, worth_waiting
+    operations, page_size, positions, host, running, every, policy, worth_waiting, overlap
 ):
     room = limits(
         pages=positions // page_size,
@@ -240,7 +253,10 @@ def test_any_order_of_events(
         host_slots=host,
     )
     hooks = SchedulerHooks(force_retract_every=every)
-    session, gone = Session(room, hooks=hooks, eviction=policy, headroom_tokens=1), set()
+    session, gone = (
+        Session(room, hooks=hooks, eviction=policy, headroom_tokens=1, overlap=overlap),
+        set(),
+    )
     with patch("anychip.schedule.admission.WORTH_WAITING_TOKENS", worth_waiting):
         for operation in operations:
             run_operation(session, operation, gone)
