@@ -43,12 +43,28 @@ class TableChange(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[int, ...]
 
 
+class PageMove(msgspec.Struct, frozen=True, array_like=True):
+    """One page's keys and values, all layers, copied between the cache and a slot of host memory.
+
+    to_host: from the page to the slot; otherwise from the slot to the page.
+    """
+
+    page: int
+    slot: int
+    to_host: bool
+
+
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one step, decodes first, and the page-table changes to apply before it."""
+    """Rows of one step, decodes first, and the page-table changes to apply before it.
+
+    moves: done before the step and one after the other: a later one may write what an earlier
+    one reads.
+    """
 
     step: int
     rows: tuple[Row, ...]
     changes: tuple[TableChange, ...] = ()
+    moves: tuple[PageMove, ...] = ()
 
     @property
     def token_count(self) -> int:
@@ -68,7 +84,8 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     pages: usable pages, the sink page not counted (ids 1 .. pages).
     page_size: cache positions a page. context_length: positions a sequence at most.
     max_running: slots. step_tokens: token budget of one step. chunk: prefill tokens of one
-    sequence in one step at most (equal to step_tokens where chunking is on).
+    sequence in one step at most (equal to step_tokens where chunking is on). host_slots: pages
+    that host memory keeps of those that are evicted (ids 1 .. host_slots); 0: none.
     """
 
     pages: int
@@ -77,6 +94,7 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int
     step_tokens: int
     chunk: int
+    host_slots: int = 0
 
 
 class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +109,11 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     pages_held: int = 0  # used by running requests
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cached_tokens_host: int = 0  # the part of them that came back from host memory
+    host_slots_total: int = 0  # pages that host memory holds
+    host_slots_free: int = 0
+    host_saved_pages: int = 0
+    host_loaded_pages: int = 0
     generated_tokens: int = 0
     retractions: int = 0
     preemptions: int = 0  # retractions that made way for a higher priority
@@ -100,3 +123,8 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     expected_output: float = 0.0  # share of their rest that admission leaves room for
     steps: int = 0
     check_violations: int = 0
+
+    @property
+    def cached_tokens_device(self) -> int:
+        """Prompt tokens that were found in the cache itself."""
+        return self.cached_tokens - self.cached_tokens_host

@@ -47,11 +47,15 @@ def expected(request: Request, context_length: int) -> tuple[list[int], FinishRe
 
 
 class TableRunner:
-    """Executes plans against tables[slot] = pages and memory[page][offset] = token."""
+    """Executes plans against tables[slot] = pages and memory[page][offset] = token.
+
+    host[slot] is a page's copy in host memory.
+    """
 
     def __init__(self, limits: CacheLimits) -> None:
         self.limits = limits
         self.sampled: dict[int, int] = {}  # by the step before, by slot
+        self.host: dict[int, list[int | None]] = {}
         self.tables: dict[int, list[int]] = defaultdict(list)
         self.memory: dict[int, list[int | None]] = {
             page: [None] * limits.page_size for page in range(1, limits.pages + 1)
@@ -62,6 +66,12 @@ class TableRunner:
         assert 0 < plan.token_count <= self.limits.step_tokens
         assert len({row.slot for row in plan.rows}) == len(plan.rows)
         rows = [row for row in plan.rows if row.slot not in lost]
+        for move in plan.moves:
+            assert 1 <= move.slot <= self.limits.host_slots
+            if move.to_host:
+                self.host[move.slot] = list(self.memory[move.page])
+            else:
+                self.memory[move.page] = list(self.host[move.slot])
         self.apply(plan, lost)
         for row in rows:
             for position, token in enumerate(row.tokens, row.start):

@@ -169,7 +169,7 @@ def test_the_heap_does_not_grow_with_use():
         node, _ = tree.match("", [1, 2, 3])
         tree.lock(node)
         tree.unlock(node)
-    assert len(tree._heap) <= 1
+    assert len(tree.leaves.entries()) <= 1
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -12,6 +12,7 @@ import msgspec
 
 from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError, ContractError
+from anychip.contract.host import host_facts
 from anychip.contract.registration import chip_slots, probe_chip, read_options
 from anychip.contract.version import CONTRACT
 from anychip.engine.engine import Engine
@@ -21,6 +22,7 @@ from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
 from anychip.ops.record import Recorder
 from anychip.plan import CacheLimits
+from anychip.run.host_pages import planned_slots
 from anychip.run.memory_plan import (
     MemoryPlan,
     MemoryWishes,
@@ -99,6 +101,8 @@ def _start(
     memory = planned_memory(config, opened, arena + staging)
     report(memory_table(memory, opened.plan))
     limits = cache_limits(opened.plan, memory, opened.limits, min(opened.chunk, memory.longest))
+    host_slots = _host_slots(config, opened, memory, report)
+    limits = msgspec.structs.replace(limits, host_slots=host_slots)
     weights = load_weights(opened.checkpoint, opened.plan, opened.chip, _progress(opened, report))
     runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=opened.decider)
     if config.check_ops:
@@ -148,6 +152,24 @@ def planned_memory(config: ServeConfig, opened: Opened, workspace: int) -> Memor
     )
 
 
+def _host_slots(config: ServeConfig, opened: Opened, memory: MemoryPlan, report: Report) -> int:
+    """Pages that host memory keeps. Raises StartError, NotEnoughMemory."""
+    if not config.enable_hierarchical_cache:
+        return 0
+    if opened.chip.memory.unified:
+        raise StartError(
+            f"--enable-hierarchical-cache: chip '{opened.chip.name}' computes in host memory, so "
+            "copies there would only take room from the cache; leave it out and give the cache "
+            "itself more with --max-total-tokens or --mem-fraction-static"
+        )
+    slots = planned_slots(memory, config.hicache_ratio, config.hicache_size, host_facts())
+    report(
+        f"  host memory: {slots:,} evicted pages, {slots * memory.page_bytes / 2**20:,.1f} MiB, "
+        "taken as they fill"
+    )
+    return slots
+
+
 def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]) -> Scheduler:
     hooks = SchedulerHooks(
         force_retract_every=config.force_retract_every, force_miss=config.force_radix_miss
@@ -155,6 +177,7 @@ def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
     target_ms, threshold = config.target_tpot_ms, config.priority_scheduling_preemption_threshold
     options = SchedulerOptions(
         radix=not config.disable_radix_cache,
+        eviction=config.radix_eviction_policy,
         policy=config.schedule_policy,
         retraction=config.retraction_policy,
         preempt_from=None if config.disable_priority_preemption else threshold,

@@ -15,6 +15,7 @@ from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging
 from anychip.run.cache import allocate_cache, free_cache
+from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
@@ -57,6 +58,7 @@ class Runner:
             stack.callback(chip.memory.free, self._staging.buffer)
             self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
             stack.callback(free_cache, chip.memory, self._caches)
+            self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
             self._allocated = stack.pop_all()
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
@@ -69,6 +71,7 @@ class Runner:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step and wait for its tokens. Raises ChipError."""
+        self._host_pages.run(plan.moves)
         self._tables.apply(plan.changes)
         sizes = sizes_of(plan, self._plan.group.page_size, self._plan.most_pages)
         self._staging.fill(plan, sizes, self._sampled)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from .radix import RadixNode, RadixTree
+from .radix import RadixTree
+from .radix_node import RadixNode
 from .sequence import Sequence
 from .state import State
 
@@ -14,8 +15,9 @@ from .state import State
 def violations(state: State) -> list[str]:
     """Return everything that is wrong with the books; costs O(pages + running)."""
     found = [*_pages(state), *_counts(state), *_places(state), *_tables(state)]
-    if state.store.tree:
-        found += [*_locks(state, state.store.tree), *_tree(state.store.tree)]
+    tree = state.store.tree
+    if tree:
+        found += [*_locks(state, tree), *_tree(tree), *_tier(tree), *_slots(tree)]
     return found
 
 
@@ -111,17 +113,51 @@ def _tree(tree: RadixTree) -> Iterator[str]:
     for node in tree.nodes():
         evictable += len(node.pages) if node.lock == 0 else 0
         locked += len(node.pages) if node.lock else 0
-        if len(node.tokens) != len(node.pages) * tree.page_size:
+        if len(node.tokens) != node.size * tree.page_size:
             yield f"a node has {len(node.tokens)} tokens on {len(node.pages)} pages"
-        if node.is_evictable_leaf and not node.queued:
+        if node.is_evictable_leaf and node not in tree.leaves:
             yield "an evictable leaf would never be evicted"
+        if node.is_host_leaf and node not in tree.host_leaves:
+            yield "a leaf in host memory would never be evicted"
         for key, child in node.children.items():
             if child.parent is not node or tuple(child.tokens[: tree.page_size]) != key:
                 yield "a child does not fit its place"
             if child.lock > node.lock:
                 yield "a node is locked more often than its parent"
+    entries = [*tree.leaves.entries(), *tree.host_leaves.entries()]
+    if any(key > tree.policy(node) for key, node in entries):
+        yield "a node would be evicted later than the policy says"
     if (evictable, locked) != (tree.evictable, tree.locked):
         yield (
             f"the tree has {evictable} evictable and {locked} locked pages, "
             f"it counts {tree.evictable} and {tree.locked}"
         )
+
+
+def _tier(tree: RadixTree) -> Iterator[str]:
+    for node in tree.nodes():
+        if node.pages and node.slots:
+            yield "a node lies in the cache and in host memory"
+        if node.lock and node.slots:
+            yield "a node in host memory is held between steps"
+        on_device = sum(bool(child.pages) for child in node.children.values())
+        if on_device != node.device_children:
+            yield f"{on_device} children of a node have pages, it counts {node.device_children}"
+        if node.slots and on_device:
+            yield "a page lies in the cache behind one in host memory"
+
+
+def _slots(tree: RadixTree) -> Iterator[str]:
+    places = Counter(slot for node in tree.nodes() for slot in node.slots)
+    total = 0
+    if tree.tier:
+        places.update(tree.tier.slots.free_pages())
+        total = tree.tier.slots.total
+    for slot in range(1, total + 1):
+        if places[slot] != 1:
+            yield f"host slot {slot} is in {places[slot]} places, it has to be in one"
+    if len(places) > total:
+        yield f"{len(places)} host slots are in use, there are {total}"
+    held = sum(len(node.slots) for node in tree.nodes() if node.lock)
+    if held != tree.locked_slots:
+        yield f"{held} slots of host memory are locked, the tree counts {tree.locked_slots}"

@@ -11,6 +11,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a user may decide about the scheduler; the defaults limit nothing.
 
     radix: whether finished prefixes are kept and found again.
+    eviction: which cached pages go first, a name in `eviction.EVICTION_POLICIES`.
     policy: who of those that wait is next, a name in `policy.POLICIES`.
     retraction: who gives way when memory runs out, a name in `retraction.RETRACTIONS`.
     preempt_from: under policy "priority", a request takes the place of running ones whose priority
@@ -24,6 +25,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     radix: bool = True
+    eviction: str = "lru"
     policy: str = "fcfs"
     retraction: str = "loss"
     preempt_from: int | None = 10

@@ -59,7 +59,12 @@ class Planner:
     def _plan(self, step: int) -> StepPlan | None:
         if not self._rows:
             return None
-        return StepPlan(step=step, rows=tuple(self._rows), changes=tuple(self._changes))
+        return StepPlan(
+            step=step,
+            rows=tuple(self._rows),
+            changes=tuple(self._changes),
+            moves=self._state.store.take_moves(),
+        )
 
     def _decode(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:

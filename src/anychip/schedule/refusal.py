@@ -5,6 +5,7 @@ from __future__ import annotations
 from anychip.plan import CacheLimits
 from anychip.request import Request
 
+from .eviction import EVICTION_POLICIES
 from .options import SchedulerOptions
 from .policy import POLICIES
 from .retraction import RETRACTIONS
@@ -38,10 +39,12 @@ def refuse_full(request: Request, waiting: WaitingQueue, options: SchedulerOptio
 def refuse_unfit(request: Request, limits: CacheLimits, options: SchedulerOptions) -> None:
     """RequestRefused where the request could never run, or asks for what is never done."""
     length, name = len(request.prompt), f"request {request.id!r}"
-    if request.priority and "priority" not in (options.policy, options.retraction):
+    look_at_it = (options.policy, options.retraction, options.eviction)
+    if request.priority and "priority" not in look_at_it:
         raise RequestRefused(
             f"{name} has priority {request.priority}, this server looks at none; leave it out, or "
-            "start it with --schedule-policy priority or --retraction-policy priority"
+            "start it with --schedule-policy priority, --retraction-policy priority or "
+            "--radix-eviction-policy priority"
         )
     if length == 0:
         raise RequestRefused(f"{name} has an empty prompt; send at least one token")
@@ -66,7 +69,12 @@ def refuse_unfit(request: Request, limits: CacheLimits, options: SchedulerOption
 
 def refuse_options(options: SchedulerOptions) -> None:
     """ValueError for a policy that does not exist."""
-    for name, known in (("policy", POLICIES), ("retraction", RETRACTIONS)):
+    choices = (
+        ("policy", POLICIES),
+        ("retraction", RETRACTIONS),
+        ("eviction", EVICTION_POLICIES),
+    )
+    for name, known in choices:
         if getattr(options, name) not in known:
             raise ValueError(
                 f"{name} is {getattr(options, name)!r}; there is {', '.join(sorted(known))}"

@@ -13,6 +13,7 @@ from anychip.request import FinishReason, Request, StepOutput
 
 from .deadlines import end_overdue, someone_is_overdue
 from .hooks import SchedulerHooks
+from .host_tier import HostTier
 from .invariants import violations
 from .options import DEFAULT_OPTIONS, SchedulerOptions
 from .pace import Pace
@@ -123,6 +124,8 @@ class Scheduler:
         state.now = self._clock()
         if retraction_is_forced(state) or someone_is_overdue(state, state.options, state.now):
             return None
+        if self._flights[0].plan.moves:  # where it fails nothing that is cached can be trusted
+            return None
         self._retry_those_that_wait()
         planner = Planner(state, self._pace)
         return self._take_off(planner, planner.fill_ahead(state.counters.steps + 1))
@@ -157,13 +160,18 @@ class Scheduler:
         return self.take_outputs()
 
     def fail(self, plan: StepPlan, message: str) -> list[StepOutput]:
-        """End every request of a step that failed; the others go on. Nothing it wrote is cached."""
+        """End every request of a step that failed; the others go on. Nothing it wrote is cached.
+
+        Where it moved pages nobody knows which moves were done: then nothing that is cached stays.
+        """
         flight = self._landing(plan)
         self._flights.popleft()
         self._end_aborted()
         for sequence in flight.sequences:
             if self._state.by_id.get(sequence.request.id) is sequence:
                 self._state.end(sequence, FinishReason.ERROR, error=message)
+        if plan.moves:
+            self._state.distrust_cache()
         return self.take_outputs()
 
     def take_outputs(self) -> list[StepOutput]:
@@ -196,6 +204,7 @@ class Scheduler:
             pages_cached=cached,
             pages_held=state.limits.pages - free - cached,
             evicted_pages=state.store.evicted,
+            **_tier_stats(state.store.tier),
             **msgspec.structs.asdict(state.counters),
         )
 
@@ -248,6 +257,17 @@ class Scheduler:
         for sequence in self._state.running():
             if sequence.aborted:
                 self._state.end(sequence, FinishReason.ABORT)
+
+
+def _tier_stats(tier: HostTier | None) -> dict[str, int]:
+    if tier is None:
+        return {}
+    return {
+        "host_slots_total": tier.slots.total,
+        "host_slots_free": tier.slots.free_count,
+        "host_saved_pages": tier.saved,
+        "host_loaded_pages": tier.loaded,
+    }
 
 
 def _refuse_mismatch(plan: StepPlan, result: StepResult) -> None:

@@ -8,7 +8,7 @@ from anychip.plan import PREV, Row
 from anychip.request import FinishReason, Request
 
 from .noise import NoiseStream
-from .radix import RadixNode
+from .radix_node import RadixNode
 
 GREEDY_BELOW = 1e-6
 """A temperature under this is greedy: the softmax would overflow before it mattered."""

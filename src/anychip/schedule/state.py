@@ -10,6 +10,7 @@ from anychip.plan import CacheLimits, TableChange
 from anychip.request import Failure, FinishReason, StepOutput
 
 from .estimate import OutputEstimate
+from .eviction import EVICTION_POLICIES
 from .options import SchedulerOptions
 from .policy import POLICIES
 from .sequence import Sequence
@@ -22,6 +23,7 @@ class Counters(msgspec.Struct):
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cached_tokens_host: int = 0
     generated_tokens: int = 0
     retractions: int = 0
     preemptions: int = 0
@@ -48,6 +50,8 @@ class State:
             limits.page_size,
             radix=options.radix,
             force_miss=options.hooks.force_miss,
+            policy=EVICTION_POLICIES[options.eviction],
+            host_slots=limits.host_slots,
         )
         self.estimate = OutputEstimate(options.conservativeness, options.headroom_tokens)
         self.now = 0.0
@@ -84,12 +88,15 @@ class State:
         sequence.follows = None
         sequence.slot = self.free_slots.pop()
         self.prefilling[sequence.request.id] = sequence
+        from_host = self.store.load(sequence)
         if not sequence.admitted:
             sequence.admitted = True
             sequence.since = self.now
+            self.store.count(sequence)
             sequence.cached_tokens = sequence.computed
             self.counters.prompt_tokens += sequence.prompt_length
             self.counters.cached_tokens += sequence.computed
+            self.counters.cached_tokens_host += from_host
 
     def share(self, sequence: Sequence) -> None:
         """Put its computed whole pages into the prefix tree."""
@@ -147,6 +154,13 @@ class State:
         node = sequence.node
         self.end(sequence, FinishReason.ERROR, error=error)
         self.store.drop(node)
+
+    def distrust_cache(self) -> None:
+        """Forget all that is cached; who runs starts anew. No answer changes, only the work."""
+        for sequence in self.running():
+            self.retract(sequence)
+        self.store.flush()
+        self.store.take_moves()
 
     def emit(
         self,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from anychip.plan import PageMove
+
+from .eviction import Policy, least_recently_used
+from .host_tier import HostTier
 from .pages import PageAllocator
-from .radix import RadixNode, RadixTree
+from .radix import RadixTree
+from .radix_node import RadixNode
 from .sequence import Sequence
 
 
 class PageStore:
     """Every page is in one place: free, in the tree, or a sequence's own.
+
+    host_slots: pages that host memory keeps of those that are evicted; 0: none.
 
     A page given back may be handed out by the very next plan. That is sound although the step
     before may still be reading it: a chip runs steps in order, and the plan that hands the page
@@ -16,10 +23,20 @@ class PageStore:
     and its commit.
     """
 
-    def __init__(self, pages: int, page_size: int, *, radix: bool, force_miss: bool) -> None:
+    def __init__(
+        self,
+        pages: int,
+        page_size: int,
+        *,
+        radix: bool,
+        force_miss: bool,
+        policy: Policy = least_recently_used,
+        host_slots: int = 0,
+    ) -> None:
         self.page_size = page_size
         self.allocator = PageAllocator(pages)
-        self.tree = RadixTree(page_size) if radix else None
+        self.tier = HostTier(host_slots) if radix and host_slots else None
+        self.tree = RadixTree(page_size, policy, self.tier) if radix else None
         self.evicted = 0
         self._force_miss = force_miss
 
@@ -56,6 +73,7 @@ class PageStore:
     def attach(self, sequence: Sequence) -> None:
         """Lock the longest cached prefix and make it the start of the sequence's table.
 
+        What of it lies in host memory is locked too and comes with `load`.
         The last token is never taken from the cache: its logits have to be computed.
         """
         if self.tree is None:
@@ -67,6 +85,32 @@ class PageStore:
         sequence.pages = pages
         sequence.shared = len(pages)
         sequence.computed = len(pages) * self.page_size
+
+    def load(self, sequence: Sequence) -> int:
+        """Bring back what `attach` found in host memory; return its tokens.
+
+        The caller has seen that there are pages enough.
+        """
+        if self.tree is None or sequence.node is None:
+            return 0
+        path = self.tree.on_host(sequence.node)
+        if not path:
+            return 0
+        pages = self.take(sum(len(node.slots) for node in path))
+        self.tree.load(path, pages)
+        sequence.pages += pages
+        sequence.shared += len(pages)
+        sequence.computed += len(pages) * self.page_size
+        return len(pages) * self.page_size
+
+    def take_moves(self) -> tuple[PageMove, ...]:
+        """Return the copies between the cache and host memory that the next step needs first."""
+        return self.tier.take_moves() if self.tier else ()
+
+    def count(self, sequence: Sequence) -> None:
+        """Count the request on the prefix that it found: once, whatever happens to it later."""
+        if self.tree and sequence.node:
+            self.tree.use(sequence.node, sequence.request.priority)
 
     def share(self, sequence: Sequence) -> bool:
         """Put the computed whole pages into the tree; say whether it holds more of it now.
@@ -82,6 +126,7 @@ class PageStore:
         tokens = sequence.tokens[first * self.page_size : whole * self.page_size]
         node, known = self.tree.insert(sequence.node, tokens, own)
         self.tree.lock(node, below=sequence.node)
+        self.tree.use(node, sequence.request.priority, below=sequence.node)
         if known:
             self.allocator.give_back(own[: len(known)])
             sequence.pages[first : first + len(known)] = known
@@ -103,6 +148,6 @@ class PageStore:
             self.allocator.give_back(self.tree.drop(node))
 
     def flush(self) -> None:
-        """Free every cached page that nobody holds."""
+        """Free every cached page that nobody holds, and every slot of host memory."""
         if self.tree:
             self.allocator.give_back(self.tree.clear())

@@ -21,6 +21,8 @@ _LATENCY = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _GAUGES: tuple[tuple[str, str, str], ...] = (
     ("num_running_reqs", "running", "Requests that hold a slot."),
     ("num_queue_reqs", "queued", "Requests that wait."),
+    ("host_slots_total", "host_slots_total", "Pages that host memory has room for."),
+    ("host_slots_free", "host_slots_free", "Of those, the ones that hold nothing."),
     ("num_queue_tokens", "queued_tokens", "Tokens of the requests that wait."),
     (
         "new_token_ratio",
@@ -36,6 +38,8 @@ _COUNTERS: tuple[tuple[str, str, str], ...] = (
     ("num_preempted_requests", "preemptions", "Retractions for the sake of a higher priority."),
     ("num_timed_out_requests", "timed_out", "Requests that waited or ran for too long."),
     ("evicted_pages", "evicted_pages", "Pages evicted from the prefix cache."),
+    ("host_saved_pages", "host_saved_pages", "Evicted pages copied to host memory."),
+    ("host_loaded_pages", "host_loaded_pages", "Pages copied back from host memory."),
     ("engine_steps", "steps", "Steps of the engine."),
     ("check_violations", "check_violations", "Broken scheduler invariants; 0 or a bug."),
 )
@@ -43,6 +47,10 @@ _PAGES: tuple[tuple[str, str], ...] = (
     ("free", "pages_free"),
     ("cached", "pages_cached"),
     ("held", "pages_held"),
+)
+_TIERS: tuple[tuple[str, str], ...] = (
+    ("device", "cached_tokens_device"),
+    ("host", "cached_tokens_host"),
 )
 
 Snapshot = Callable[[], tuple[SchedulerStats, int, bool]]
@@ -118,6 +126,14 @@ class _EngineCollector(Collector):
         for state, field in _PAGES:
             pages.add_metric((self._model, state), getattr(stats, field))
         yield pages
+        tiers = CounterMetricFamily(
+            _PREFIX + "cached_tokens_by_tier",
+            "Prompt tokens whose KV was found, by where it lay.",
+            labels=(_LABEL, "tier"),
+        )
+        for tier, field in _TIERS:
+            tiers.add_metric((self._model, tier), getattr(stats, field))
+        yield tiers
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(_PREFIX + name, text, labels=(_LABEL,))

@@ -59,7 +59,34 @@ class MemorySettings:
             "memory",
             "which cached pages go first",
             "POLICY",
-            choices=("lru",),
-            way_out="other policies are not there yet",
+            choices=("lru", "lfu", "slru", "priority"),
+        ),
+    )
+    enable_hierarchical_cache: bool = declared(
+        False,
+        Flag(
+            ("--enable-hierarchical-cache",),
+            "memory",
+            "evicted pages of the prefix cache are kept in host memory and copied back when found",
+        ),
+    )
+    hicache_ratio: float | None = declared(
+        None,
+        Flag(
+            ("--hicache-ratio",),
+            "memory",
+            "pages in host memory for each in the KV cache [2.0]",
+            "RATIO",
+            low=0.01,
+        ),
+    )
+    hicache_size: int = declared(
+        0,
+        Flag(
+            ("--hicache-size",),
+            "memory",
+            "GB of host memory for evicted pages, instead of a ratio [0: by ratio]",
+            "GB",
+            low=0,
         ),
     )

@@ -56,10 +56,25 @@ class ServeConfig(
             raise ConfigError(
                 "--log-requests-level: no calls are logged; add --log-requests or leave it out"
             )
+        self._check_host_tier()
         for name in _PATHS:
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))
+
+    def _check_host_tier(self) -> None:
+        if not self.enable_hierarchical_cache:
+            for name in ("hicache_ratio", "hicache_size"):
+                if getattr(self, name):
+                    raise ConfigError(
+                        f"--{name.replace('_', '-')}: nothing is kept in host memory; add "
+                        "--enable-hierarchical-cache or leave it out"
+                    )
+        elif self.disable_radix_cache:
+            raise ConfigError(
+                "--enable-hierarchical-cache: it keeps what the prefix cache evicts; leave out "
+                "--disable-radix-cache or this flag"
+            )
 
     @property
     def cache_path(self) -> Path:
