@@ -14,6 +14,7 @@ import tiny_models
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient, EngineUnavailable
 from anychip.engine.supervisor import RestartPolicy
+from anychip.engine.suspects import RequestSuspected
 from anychip.request import FinishReason, Request, SamplingParams
 
 BUILDER = "faulty_engine:build"
@@ -62,6 +63,9 @@ class Load:
                 assert "restarting" in str(error)
                 self.seen["unavailable"] += 1
                 await asyncio.sleep(0.05)
+            except RequestSuspected:  # it ran twice when the device failed: a clear error too
+                self.seen["suspected"] += 1
+                await asyncio.sleep(0)
 
     async def _ask(self, rng: Random) -> None:
         self.asked += 1
