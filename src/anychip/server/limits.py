@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anychip.server.errors import unavailable
 
@@ -34,8 +34,21 @@ class CallLimit:
             error = unavailable(text, "too_many_calls", self._retry_after())
             await error.response()(scope, receive, send)
             return
-        self._running += 1
+        await self._count(scope, receive, send)
+
+    async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on. The place is free before the client has the end: its next call finds it so."""
+        held = 1
+        self._running += held
+
+        async def freeing(message: Message) -> None:
+            nonlocal held
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                self._running -= held
+                held = 0
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, freeing)
         finally:
-            self._running -= 1
+            self._running -= held
