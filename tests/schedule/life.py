@@ -305,7 +305,8 @@ class Life:
         options = self.world.options
         limit = options.waiting_timeout_s if waited else options.running_timeout_s
         assert output.finish is FinishReason.ERROR and not output.token_ids
-        assert limit is not None and self.now - self.came[name] > limit, output.error
+        since = self.came[name] if waited else self.started[name]
+        assert limit is not None and self.now - since > limit, output.error
         assert not waited or name not in self.started
         self.seen[output.failure.value] += 1
 
@@ -316,7 +317,11 @@ class Life:
         unfit = unfit or request.params.max_tokens < 1
         if unfit or not all(0 <= token < 2**31 for token in request.prompt):
             return RequestRefused
-        ignored = request.priority and "priority" not in (options.policy, options.retraction)
+        ignored = request.priority and "priority" not in (
+            options.policy,
+            options.retraction,
+            options.eviction,
+        )
         if request.id in self.alive or ignored:
             return RequestRefused
         stats, most = self.scheduler.stats(), options.max_queued_tokens

@@ -17,6 +17,7 @@ from table_model import VOCABULARY, ask, limits
 
 from anychip.plan import CacheLimits
 from anychip.request import Request
+from anychip.schedule.eviction import EVICTION_POLICIES
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.options import SchedulerOptions
 from anychip.schedule.policy import POLICIES
@@ -98,6 +99,7 @@ def draw_options(rng: Random, chunk: int) -> SchedulerOptions:
     return SchedulerOptions(
         radix=rng.random() < 0.85,
         policy=rng.choice([*POLICIES, "priority"]),
+        eviction=rng.choice([*EVICTION_POLICIES]),
         retraction=rng.choice(RETRACTIONS),
         preempt_from=rng.choice([None, 1, 10]),
         conservativeness=rng.choice([0.05, 1.0, 1.0, 3.0]),

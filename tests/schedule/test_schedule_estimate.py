@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from table_model import EOS, Session, ask, limits, next_token
+from table_model import EOS, Session, ask, digest, limits, next_token
 
 from anychip.request import FinishReason
 from anychip.schedule.estimate import FIRST_SHARE, RECOVERY_STEPS, OutputEstimate
@@ -28,8 +28,8 @@ def stopping(count: int) -> list[list[int]]:
     for first in range(1, 3000):
         tokens = [1 + first % 49, 1 + first // 49 % 49, 1 + first // 2401]
         prompt = list(tokens)
-        while len(tokens) < 6 and next_token(tokens, 0.0) != EOS:
-            tokens.append(next_token(tokens, 0.0))
+        while len(tokens) < 6 and next_token(digest(tokens), 0.0) != EOS:
+            tokens.append(next_token(digest(tokens), 0.0))
         if len(tokens) < 6:
             found.append(prompt)
     return found[:count]

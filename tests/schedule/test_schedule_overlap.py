@@ -6,7 +6,7 @@ That answers are the same is tested with random events in test_schedule_answers.
 from __future__ import annotations
 
 import pytest
-from table_model import EOS, Session, ask, limits, next_token
+from table_model import EOS, Session, ask, digest, limits, next_token
 
 from anychip.plan import PREV
 from anychip.request import FinishReason
@@ -22,7 +22,7 @@ def ending_soon() -> list[int]:
             tokens = [first, second, 3]
             answer = []
             for _ in range(3):
-                answer.append(next_token([*tokens, *answer], 0.0))
+                answer.append(next_token(digest([*tokens, *answer]), 0.0))
             if answer[2] == EOS and EOS not in answer[:2]:
                 return tokens
     raise AssertionError("the table model has no such prompt")
