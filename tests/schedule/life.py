@@ -42,11 +42,17 @@ class LifeRunner(TableRunner):
     def __init__(self, limits: CacheLimits) -> None:
         super().__init__(limits)
         self.owner: dict[int, str] = {}
+        self.host_owner: dict[int, str] = {}
 
     def look(self, plan: StepPlan, sequences: list[Sequence], lost: frozenset[int]) -> None:
         """Who writes a page's first position owns it; all pages of a row are its namespace's."""
         size = self.limits.page_size
         self.apply(plan, lost)
+        for move in plan.moves:
+            if move.to_host:
+                self.host_owner[move.slot] = self.owner[move.page]
+            else:
+                self.owner[move.page] = self.host_owner[move.slot]
         for row, sequence in zip(plan.rows, sequences, strict=True):
             if row.slot in lost:
                 continue
@@ -343,6 +349,7 @@ class Life:
         if self.world.options.hooks.force_miss or not self.world.options.radix:
             assert stats.cached_tokens == 0
         self.seen["evicted"] += stats.evicted_pages
+        self.seen["from host"] += stats.host_loaded_pages
 
 
 @contextmanager

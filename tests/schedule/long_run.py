@@ -34,6 +34,7 @@ PATHS = (
     "cached",
     "retracted",
     "evicted",
+    "from host",
     "ahead",
     "preempted",
     "waited_too_long",

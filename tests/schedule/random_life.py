@@ -80,6 +80,7 @@ def draw_world(rng: Random, page_sizes: Sequence[int]) -> World:
             max_running=rng.choice([1, 2, 4, 8]),
             step_tokens=step_tokens,
             chunk=chunk,
+            host_slots=rng.choice([0, 0, 0, 3, 40]),
         ),
         options=draw_options(rng, min(chunk, step_tokens)),
         stems=tuple(draw_tokens(rng, context) for _ in range(rng.choice([1, 2, 4]))),
