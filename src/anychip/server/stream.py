@@ -22,6 +22,10 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),  # a proxy must not collect what is streamed
 ]
 
+_LINE_ENDS = tuple(
+    (character.encode(), f"\\u{ord(character):04x}".encode()) for character in "\x85\u2028\u2029"
+)
+
 _START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
 
 _T = TypeVar("_T")
@@ -33,8 +37,16 @@ class ClientGone(Exception):
 
 
 def event(body: object) -> bytes:
-    """One server-sent event with a JSON body."""
-    return b"data: " + _encoder.encode(body) + b"\n\n"
+    """One server-sent event with a JSON body.
+
+    Characters that Unicode counts as ends of lines are escaped: many clients split at them, though
+    an event stream does not.
+    """
+    text = _encoder.encode(body)
+    if not text.isascii():
+        for raw, escaped in _LINE_ENDS:
+            text = text.replace(raw, escaped)
+    return b"data: " + text + b"\n\n"
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
