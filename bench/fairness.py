@@ -136,7 +136,8 @@ async def run(asked: argparse.Namespace, flags: list[str]) -> list[dict[str, flo
         found = []
         for repeat in range(asked.repeats):
             found.append(await measure(url, asked.streams, asked.prompt, repeat))
-            print(f"  {repeat + 1} of {asked.repeats}", file=sys.stderr, flush=True)
+            told = ", ".join(f"{name} {value:.3g}" for name, value in found[-1].items())
+            print(f"  {repeat + 1} of {asked.repeats}: {told}", file=sys.stderr, flush=True)
         return found
 
 

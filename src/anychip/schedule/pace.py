@@ -10,7 +10,14 @@ from collections import deque
 from statistics import median
 
 FAIR_EXTRA = 0.8
-"""What a step may take on top of decoding alone, as a share of that: with some noise it doubles."""
+"""What steps may take on top of decoding alone in the mean, as a share of that: with some noise a
+step doubles."""
+
+MOST_EXTRA = 2.0
+"""What a single step may take on top, while it is saved up: short prompts do not have to crawl."""
+
+SAVED_STEPS = 32
+"""Steps whose extra time can be saved up."""
 
 MEASURE_EVERY = 32
 """Mixed steps between two that decode alone."""
@@ -18,7 +25,7 @@ MEASURE_EVERY = 32
 FIRST_TOKENS = 64
 """Prefill tokens of a mixed step before any was measured."""
 
-LEAST_TOKENS = 8
+LEAST_TOKENS = 4
 """Prefill goes on, however slow: nobody waits for ever."""
 
 
@@ -27,7 +34,8 @@ class Pace:
 
     Without any measurement it limits nothing.
     target_s: what a mixed step should take; None: as long as is fair, where a request that waits
-    for its prefill counts as much as one that decodes.
+    for its prefill counts as much as one that decodes. Fair is meant in the mean: steps save what
+    they do not spend, so a short prompt takes a few longer steps, a long one many even ones.
     """
 
     def __init__(self, target_s: float | None) -> None:
@@ -35,6 +43,8 @@ class Pace:
         self._alone: deque[float] = deque(maxlen=3)
         self._per_token: deque[float] = deque(maxlen=9)
         self._mixed_steps = 0
+        self._saved_s = 0.0
+        self._weight = 1.0
 
     def prefill_tokens(self, decoding: int, prefilling: int) -> int | None:
         """Return how many prefill tokens the next step may have; None: any number.
@@ -48,10 +58,10 @@ class Pace:
         if not self._per_token:
             return FIRST_TOKENS
         alone = median(self._alone)
+        self._weight = max(1.0, prefilling / decoding)
+        extra = self._saved_s if self._target_s is None else self._target_s - alone
         if self._target_s is None:
-            extra = FAIR_EXTRA * alone * max(1.0, prefilling / decoding)
-        else:
-            extra = self._target_s - alone
+            extra = min(extra, MOST_EXTRA * alone * self._weight)
         per_token = max(median(self._per_token), 1e-9)
         return _rounded(max(LEAST_TOKENS, int(min(extra / per_token, 1e9))))
 
@@ -60,13 +70,20 @@ class Pace:
         if not prefill_tokens:
             self._alone.append(seconds)
             self._mixed_steps = 0
+            self._save(0.0)
         elif decoding:
             self._mixed_steps += 1
             if self._alone:
                 extra = max(0.0, seconds - median(self._alone))
                 self._per_token.append(extra / prefill_tokens)
+                self._save(extra)
         elif not self._per_token:
             self._per_token.append(seconds / prefill_tokens)
+
+    def _save(self, spent_s: float) -> None:
+        """Every step earns the fair extra time; what it did not spend is saved."""
+        fair = FAIR_EXTRA * median(self._alone) * self._weight
+        self._saved_s = min(max(self._saved_s - spent_s, 0.0) + fair, SAVED_STEPS * fair)
 
 
 def _rounded(tokens: int) -> int:

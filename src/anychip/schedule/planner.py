@@ -23,6 +23,8 @@ class Planner:
         self._rows: list[Row] = []
         self._changes: list[TableChange] = []
         self._budget = state.limits.step_tokens
+        self._paced_budget: int | None = None  # of those that came from `_paced_from` on
+        self._paced_from = 0
 
     def fill(self, step: int) -> StepPlan | None:
         """Return the plan, or None where nothing can run. No step is in flight."""
@@ -73,26 +75,40 @@ class Planner:
     def _prefill(self) -> None:
         for sequence in self._state.prefilling.values():
             self._add_chunk(sequence)
-        if self._budget <= 0:
+        if self._is_full():
             return
         for started in admitted(self._state):
             self._add_chunk(started)
-            if self._budget <= 0:
+            if self._is_full():
                 return
 
+    def _is_full(self) -> bool:
+        return self._budget <= 0 or self._paced_budget == 0
+
     def _limit_prefill(self) -> None:
-        """Leave of the budget what may share this step with those that decode."""
+        """Leave to prompts what may share this step with those that decoded when they came.
+
+        Requests that came together share alike: a burst is not held back by its own first.
+        """
         state = self._state
-        coming = 0 if state.admission_blocked else min(len(state.queue), len(state.free_slots))
-        most = self._pace.prefill_tokens(len(state.decoding), len(state.prefilling) + coming)
-        if most is not None:
-            self._budget = min(self._budget, most)
+        if not state.decoding:
+            return
+        self._paced_from = oldest = min(s.decodes_since for s in state.decoding.values())
+        later = [s.arrival for s in state.prefilling.values() if s.arrival >= oldest]
+        if not state.admission_blocked:
+            later += state.queue.arrivals_from(oldest, len(state.free_slots))
+        if later:
+            before = sum(s.decodes_since <= min(later) for s in state.decoding.values())
+            self._paced_budget = self._pace.prefill_tokens(before, len(later))
 
     def _add_chunk(self, sequence: Sequence) -> None:
         store, limits = self._state.store, self._state.limits
         room = (len(sequence.pages) + store.available) * limits.page_size - sequence.planned
         left = len(sequence.tokens) - sequence.planned
         size = min(limits.chunk, self._budget, left, room)
+        if self._paced_budget is not None and sequence.arrival >= self._paced_from:
+            size = min(size, self._paced_budget)
+            self._paced_budget -= max(size, 0)
         if size > 0:
             self._add(sequence, size)
 

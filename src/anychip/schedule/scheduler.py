@@ -70,7 +70,6 @@ class Scheduler:
         self._pace = Pace(options.target_tpot_s)
         self._clock = clock
         self._eos_ids = eos_ids
-        self._arrivals = 0
         self._flights: deque[_Flight] = deque()
 
     def add(self, request: Request) -> None:
@@ -80,8 +79,8 @@ class Scheduler:
             raise RequestRefused(f"request id {request.id!r} is in use; choose another")
         refuse_unfit(request, state.limits, state.options)
         refuse_full(request, state.queue, state.options)
-        sequence = Sequence(request, self._arrivals, self._clock())
-        self._arrivals += 1
+        sequence = Sequence(request, state.arrivals, self._clock())
+        state.arrivals += 1
         state.by_id[request.id] = sequence
         state.wait(sequence)
 

@@ -25,7 +25,8 @@ class Sequence:
     ahead: positions behind `computed` that steps in flight compute. pending: tokens that they
     sample, which `tokens` does not have yet.
     since: when it came, or once it was admitted, when that was first. overtaken: how many that
-    came later were started before it. follows: whose prefill it waits for, which computes what
+    came later were started before it. decodes_since: how many had come when its first token did,
+    -1: it has none; retraction does not undo it. follows: whose prefill it waits for, which computes what
     both share, up to position follows_until.
     """
 
@@ -36,6 +37,7 @@ class Sequence:
         "arrival",
         "cached_tokens",
         "computed",
+        "decodes_since",
         "dirty_from",
         "follows",
         "follows_until",
@@ -60,6 +62,7 @@ class Sequence:
         self.arrival = arrival
         self.since = since
         self.overtaken = 0
+        self.decodes_since = -1
         self.follows: Sequence | None = None
         self.follows_until = 0
         self.tokens = array("i", request.prompt)

@@ -39,6 +39,7 @@ class State:
     tables: what the plans so far said of every slot's page table.
     admission_blocked: those that wait were tried and none can start; nothing happened since that
     could change it, so they are not tried again. now: the clock's time at this step.
+    arrivals: requests that came so far.
     """
 
     def __init__(self, limits: CacheLimits, options: SchedulerOptions) -> None:
@@ -55,6 +56,7 @@ class State:
         )
         self.estimate = OutputEstimate(options.conservativeness, options.headroom_tokens)
         self.now = 0.0
+        self.arrivals = 0
         # Every running request may need one token of the budget: more would starve each other.
         self.slots = min(limits.max_running, limits.step_tokens)
         self.free_slots = list(range(self.slots - 1, -1, -1))
@@ -106,6 +108,8 @@ class State:
     def decode(self, sequence: Sequence) -> None:
         """Its prefill is over. Those that waited for that may start now."""
         name = sequence.request.id
+        if sequence.decodes_since < 0:
+            sequence.decodes_since = self.arrivals
         self.decoding[name] = self.prefilling.pop(name)
         self.admission_blocked = False
 

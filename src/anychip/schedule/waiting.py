@@ -37,6 +37,11 @@ class WaitingQueue:
         del self._sequences[place]
         self.tokens -= len(sequence.tokens)
 
+    def arrivals_from(self, arrival: int, most: int) -> list[int]:
+        """Return the arrivals of up to `most` that wait and came then or later."""
+        place = bisect_left(self._sequences, arrival, key=lambda other: other.arrival)
+        return [other.arrival for other in self._sequences[place : place + most]]
+
     def before(self, sequence: Sequence) -> list[Sequence]:
         """Return those that wait and came earlier."""
         return self._sequences[: self._place(sequence)]
