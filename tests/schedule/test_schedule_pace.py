@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import mean, median
 
 import pytest
 from table_model import Session, ask, limits
 
-from anychip.schedule.pace import LEAST_TOKENS, MEASURE_EVERY, Pace
+from anychip.schedule.pace import MEASURE_EVERY, Pace
 
 ALONE_S = 0.010
 PER_ROW_S = 0.000_1
@@ -54,9 +54,8 @@ def test_no_gap_more_than_doubles_while_a_long_prompt_arrives():
     session.add(ask("long", [1 + n % 40 for n in range(4000)], 4))
     gaps = gaps_while(session, "long")
     assert median(gaps) <= 2 * alone
-    assert max(gaps) <= 3.5 * alone, "a few steps are longer, from what was saved before"
-    assert sum(gap > 2 * alone for gap in gaps) < 0.4 * len(gaps)
-    assert median(gaps) > 1.3 * alone, "and the room there is is used"
+    assert max(gaps) <= 3.5 * alone, "a mixed step is longer, those between are not"
+    assert 1.3 * alone < mean(gaps) <= 2 * alone, "and the room there is is used"
     session.drain()
     session.assert_right("long")
 
@@ -75,18 +74,18 @@ def test_without_pacing_the_gap_is_forty_times_as_long():
 def test_the_chunk_follows_a_target(target_ms):
     session = streams(12, target_tpot_s=target_ms / 1000)
     session.add(ask("long", [1 + n % 40 for n in range(4000)], 4))
-    gaps = gaps_while(session, "long")[3:-1]
-    mixed = [gap for gap in gaps if gap > 1.05 * (ALONE_S + 12 * PER_ROW_S)]
-    # Chunks have sizes of 2 and 3 times a power of two: up to a third under the target.
-    assert 0.66 * target_ms <= 1000 * median(mixed) <= target_ms
+    gaps = gaps_while(session, "long")
+    # What was saved before is spent on top of it.
+    assert 0.6 * target_ms <= 1000 * mean(gaps) <= 1.25 * target_ms
 
 
 def test_an_unreachable_target_still_lets_prefill_go_on():
     session = streams(4, target_tpot_s=0.001)
-    session.add(ask("long", [1 + n % 40 for n in range(200)], 4))
-    gaps_while(session, "long")
-    chunks = [len(row.tokens) for plan in session.plans for row in plan.rows if row.start]
-    assert LEAST_TOKENS in chunks
+    alone = session.seconds
+    session.add(ask("long", [1 + n % 40 for n in range(600)], 4))
+    gaps = gaps_while(session, "long")
+    assert len(gaps) > 100
+    assert mean(gaps) <= 1.15 * alone
 
 
 def test_many_that_wait_weigh_more_than_one_that_decodes():
@@ -94,13 +93,16 @@ def test_many_that_wait_weigh_more_than_one_that_decodes():
     for _ in range(40):
         pace.measured(1, 0, 0.010)
     pace.measured(1, 100, 0.030)
-    alone, crowd = pace.prefill_tokens(1, 1), pace.prefill_tokens(1, 32)
+    alone = pace.prefill_tokens(1, 1)
+    assert pace.prefill_tokens(1, 32) == 0, "so much was not saved yet"
+    pace.measured(1, 0, 0.010)
+    crowd = pace.prefill_tokens(1, 32)
     assert alone is not None and crowd is not None
     assert crowd >= 8 * alone
 
 
 def test_nothing_measured_limits_nothing_and_decoding_alone_is_measured_anew():
-    pace = Pace(None)
+    pace = Pace(1.0)
     assert pace.prefill_tokens(3, 1) is None
     assert pace.prefill_tokens(0, 1) is None
     pace.measured(0, 100, 0.02)
@@ -115,15 +117,15 @@ def test_nothing_measured_limits_nothing_and_decoding_alone_is_measured_anew():
 
 
 def test_one_slow_step_changes_little():
-    pace = Pace(None)
+    pace = Pace(1.0)
     for _ in range(5):
         pace.measured(3, 0, 0.01)
         pace.measured(3, 32, 0.018)
     before = pace.prefill_tokens(3, 1)
-    pace.measured(3, 32, 1.0)
-    pace.measured(3, 32, 0.018)
-    after = pace.prefill_tokens(3, 1)
-    assert before and after and after >= before / 3
+    pace.measured(3, 32, 1.5)
+    pace.measured(3, 0, 1.5)
+    assert before
+    assert pace.prefill_tokens(3, 1) == before
 
 
 def test_a_short_prompt_takes_few_steps_from_what_was_saved():
@@ -132,7 +134,7 @@ def test_a_short_prompt_takes_few_steps_from_what_was_saved():
     session.add(ask("short", [1 + n % 40 for n in range(300)], 4))
     gaps = gaps_while(session, "short")
     assert max(gaps) <= 3.5 * alone
-    assert len(gaps) <= 5
+    assert len(gaps) <= 7
 
 
 def test_requests_that_came_together_are_not_paced_among_each_other():

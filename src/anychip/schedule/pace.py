@@ -1,7 +1,8 @@
 """How much prefill shares a step with requests that decode, so that their tokens keep coming.
 
-Measured, not configured: a step with decoding rows alone says what they wait at the least, a mixed
-one what each prefill token adds. From time to time a step leaves prefill out to measure it anew.
+Measured, not configured: a step that decodes alone says what decoding takes, a mixed one what each
+prefill token adds. Every step earns prefill some time, and a mixed step is made once there is
+enough for one that is worth it: small chunks cost much and yield little.
 """
 
 from __future__ import annotations
@@ -9,33 +10,35 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-FAIR_EXTRA = 0.8
-"""What steps may take on top of decoding alone in the mean, as a share of that: with some noise a
-step doubles."""
+FAIR_EXTRA = 0.5
+"""What steps take on top of decoding alone in the mean, as a share of that."""
 
-MOST_EXTRA = 2.0
-"""What a single step may take on top, while it is saved up: short prompts do not have to crawl."""
+MOST_EXTRA = 1.3
+"""What a mixed step takes on top; as many steps between two are not mixed as the mean wants.
+With some noise gaps stay under four times those of decoding alone."""
 
-SAVED_STEPS = 32
-"""Steps whose extra time can be saved up."""
+LEAST_EXTRA = 0.05
+"""What steps earn at the least, whatever the target: prefill goes on, however slow."""
+
+SAVED_STEPS, OWED_STEPS = 16, 4
+"""Steps whose time can be saved up, or be owed after slow ones."""
 
 MEASURE_EVERY = 32
-"""Mixed steps between two that decode alone."""
+"""Mixed steps between two that decode alone, where every step could be mixed."""
 
 FIRST_TOKENS = 64
 """Prefill tokens of a mixed step before any was measured."""
 
 LEAST_TOKENS = 4
-"""Prefill goes on, however slow: nobody waits for ever."""
+"""Prefill tokens of a mixed step."""
 
 
 class Pace:
     """Chooses the prefill tokens of mixed steps. Seconds are those of whole steps.
 
     Without any measurement it limits nothing.
-    target_s: what a mixed step should take; None: as long as is fair, where a request that waits
-    for its prefill counts as much as one that decodes. Fair is meant in the mean: steps save what
-    they do not spend, so a short prompt takes a few longer steps, a long one many even ones.
+    target_s: what steps should take in the mean; None: as long as is fair, where a request that
+    waits for its prefill counts as much as one that decodes.
     """
 
     def __init__(self, target_s: float | None) -> None:
@@ -55,15 +58,13 @@ class Pace:
             return None
         if not self._alone or self._mixed_steps >= MEASURE_EVERY:
             return 0
+        self._weight = max(1.0, prefilling / decoding)
+        if self._saved_s < self._burst_s:
+            return 0
         if not self._per_token:
             return FIRST_TOKENS
-        alone = median(self._alone)
-        self._weight = max(1.0, prefilling / decoding)
-        extra = self._saved_s if self._target_s is None else self._target_s - alone
-        if self._target_s is None:
-            extra = min(extra, MOST_EXTRA * alone * self._weight)
         per_token = max(median(self._per_token), 1e-9)
-        return _rounded(max(LEAST_TOKENS, int(min(extra / per_token, 1e9))))
+        return _rounded(max(LEAST_TOKENS, int(min(self._burst_s / per_token, 1e9))))
 
     def measured(self, decoding: int, prefill_tokens: int, seconds: float) -> None:
         """Take in what a step took. decoding: its rows with one token of a running answer."""
@@ -76,14 +77,28 @@ class Pace:
             if self._alone:
                 extra = max(0.0, seconds - median(self._alone))
                 self._per_token.append(extra / prefill_tokens)
-                self._save(extra)
+                self._save(max(extra, self._burst_s))  # however much of it was used
         elif not self._per_token:
             self._per_token.append(seconds / prefill_tokens)
 
+    @property
+    def _earned_s(self) -> float:
+        """What a step adds to the time for prefill."""
+        alone = median(self._alone)
+        if self._target_s is None:
+            return FAIR_EXTRA * alone * self._weight
+        return max(self._target_s - alone, LEAST_EXTRA * alone)
+
+    @property
+    def _burst_s(self) -> float:
+        """What a mixed step takes on top of decoding alone."""
+        return max(self._earned_s, MOST_EXTRA * median(self._alone))
+
     def _save(self, spent_s: float) -> None:
-        """Every step earns the fair extra time; what it did not spend is saved."""
-        fair = FAIR_EXTRA * median(self._alone) * self._weight
-        self._saved_s = min(max(self._saved_s - spent_s, 0.0) + fair, SAVED_STEPS * fair)
+        earned = self._earned_s
+        saved = self._saved_s + earned - spent_s
+        most = max(SAVED_STEPS * earned, self._burst_s)
+        self._saved_s = min(max(saved, -OWED_STEPS * earned), most)
 
 
 def _rounded(tokens: int) -> int:

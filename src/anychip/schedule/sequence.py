@@ -25,9 +25,9 @@ class Sequence:
     ahead: positions behind `computed` that steps in flight compute. pending: tokens that they
     sample, which `tokens` does not have yet.
     since: when it came, or once it was admitted, when that was first. overtaken: how many that
-    came later were started before it. decodes_since: how many had come when its first token did,
-    -1: it has none; retraction does not undo it. follows: whose prefill it waits for, which computes what
-    both share, up to position follows_until.
+    came later were started before it. decodes_since: how many had come when it had its first
+    token, -1: it has none; retraction does not undo it. follows: whose prefill it waits for, which
+    computes what both share, up to position follows_until.
     """
 
     __slots__ = (
