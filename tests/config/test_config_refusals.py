@@ -42,6 +42,16 @@ LIMITS = [
         "--enable-hierarchical-cache --disable-radix-cache",
         ["--enable-hierarchical-cache", "leave out --disable-radix-cache"],
     ),
+    ("--disable-priority-preemption", ["--disable-priority-preemption", "fcfs", "priority"]),
+    (
+        "--schedule-policy lpm --priority-scheduling-preemption-threshold 5",
+        ["--priority-scheduling-preemption-threshold", "lpm", "priority"],
+    ),
+    ("--schedule-policy lpm --disable-radix-cache", ["lpm", "no prefix cache"]),
+    (
+        "--radix-eviction-policy slru --disable-radix-cache",
+        ["--radix-eviction-policy", "slru", "no prefix cache"],
+    ),
     ("--log-level loud", ["--log-level", "debug, info"]),
     ("--tp-size 2", ["--tp-size", "2", "tensor parallelism is not there yet"]),
     ("--tp 2", ["--tp-size", "2", "tensor parallelism"]),

@@ -150,3 +150,20 @@ def test_requests_that_came_together_are_not_paced_among_each_other():
     alone = session.seconds
     session.step()
     assert session.seconds <= 3.5 * alone
+
+
+def test_a_surplus_row_is_no_prefill():
+    """With overlap, a request that turns out to end has one row too many in the next step."""
+    session = Timed(limits(), overlap="eager")
+    seen: list[tuple[int, int]] = []
+    session.scheduler._pace.measured = lambda decoding, prefill, _: seen.append((decoding, prefill))
+    session.land = lambda plan, result: session.take(session.scheduler.commit(plan, result, 0.01))
+    session.add(ask("a", [1, 2, 3], 30))
+    session.add(ask("b", [4, 5, 6], 30))
+    for _ in range(4):
+        session.step()
+    assert session.scheduler.abort("b")
+    for _ in range(4):
+        session.step()
+    assert seen[0] == (0, 6)
+    assert all(prefill == 0 for _, prefill in seen[1:])

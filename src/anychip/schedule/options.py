@@ -21,7 +21,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_queued, max_queued_tokens: requests, and their prompt tokens, that may wait.
     waiting_timeout_s: from arrival to the first slot. running_timeout_s: from the first slot on,
     retractions included.
-    target_tpot_s: seconds that a step with decoding requests should take; None: what is fair.
+    target_tpot_s: mean seconds of steps with decoding requests; None: what is fair.
     """
 
     radix: bool = True

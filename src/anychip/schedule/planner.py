@@ -15,10 +15,14 @@ from .state import State
 
 
 class Planner:
-    """One step in the making. `sequences` are those of `rows`, in their order."""
+    """One step in the making. `sequences` are those of `rows`, in their order.
+
+    decoding: rows that compute the one token which a running answer wants, surplus ones included.
+    """
 
     def __init__(self, state: State, pace: Pace) -> None:
         self.sequences: list[Sequence] = []
+        self.decoding = 0
         self._state, self._pace = state, pace
         self._rows: list[Row] = []
         self._changes: list[TableChange] = []
@@ -71,6 +75,7 @@ class Planner:
     def _decode(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:
             self._add(sequence, 1)
+            self.decoding += 1
 
     def _prefill(self) -> None:
         for sequence in self._state.prefilling.values():

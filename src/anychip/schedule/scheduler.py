@@ -44,10 +44,11 @@ __all__ = ["QueueFull", "RequestRefused", "Scheduler", "SchedulerHooks", "Schedu
 
 
 class _Flight(msgspec.Struct, frozen=True):
-    """A step between its plan and its commit, and whose rows it has."""
+    """A step between its plan and its commit, whose rows it has, and how many of them decode."""
 
     plan: StepPlan
     sequences: list[Sequence]
+    decoding: int
 
 
 class Scheduler:
@@ -141,10 +142,9 @@ class Scheduler:
         flight = self._landing(plan)
         _refuse_mismatch(plan, result)
         self._flights.popleft()
-        decoding = sum(s.request.id in self._state.decoding for s in flight.sequences)
         if seconds is not None:
-            self._pace.measured(decoding, plan.token_count - decoding, seconds)
-        if decoding:
+            self._pace.measured(flight.decoding, plan.token_count - flight.decoding, seconds)
+        if flight.decoding:
             self._state.estimate.stepped()
         rows = zip(flight.sequences, plan.rows, result.tokens, strict=True)
         for sequence, row, token in rows:
@@ -221,7 +221,7 @@ class Scheduler:
     def _take_off(self, planner: Planner, plan: StepPlan | None) -> StepPlan | None:
         if plan is not None:
             self._state.counters.steps = plan.step
-            self._flights.append(_Flight(plan, planner.sequences))
+            self._flights.append(_Flight(plan, planner.sequences, planner.decoding))
         return plan
 
     def _advance(self, sequence: Sequence, row: Row, token: int) -> None:

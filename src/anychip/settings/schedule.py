@@ -128,8 +128,8 @@ class ScheduleSettings:
         Flag(
             ("--target-tpot-ms",),
             "schedule",
-            "time of a step with running answers; prefill chunks follow [at most twice "
-            "a step without prefill]",
+            "mean time of steps with running answers; prefill follows [1.5 times that of "
+            "steps without prefill]",
             "MS",
             low=0.001,
         ),

@@ -57,10 +57,33 @@ class ServeConfig(
                 "--log-requests-level: no calls are logged; add --log-requests or leave it out"
             )
         self._check_host_tier()
+        self._check_policies()
         for name in _PATHS:
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))
+
+    def _check_policies(self) -> None:
+        """Refuse what would have no effect."""
+        usual = ScheduleSettings()
+        for name in ("disable_priority_preemption", "priority_scheduling_preemption_threshold"):
+            changed = getattr(self, name) != getattr(usual, name)
+            if changed and self.schedule_policy != "priority":
+                raise ConfigError(
+                    f"--{name.replace('_', '-')}: nobody is preempted under --schedule-policy "
+                    f"{self.schedule_policy}; use priority there or leave it out"
+                )
+        without_cache = {
+            "--schedule-policy": self.schedule_policy == "lpm" and self.schedule_policy,
+            "--radix-eviction-policy": self.radix_eviction_policy != "lru"
+            and self.radix_eviction_policy,
+        }
+        for flag, value in without_cache.items():
+            if value and self.disable_radix_cache:
+                raise ConfigError(
+                    f"{flag}: {value}: there is no prefix cache; leave out --disable-radix-cache "
+                    "or this flag"
+                )
 
     def _check_host_tier(self) -> None:
         if not self.enable_hierarchical_cache:
