@@ -94,3 +94,17 @@ def test_a_fatal_error_and_a_bug_reach_who_serves():
     assert threading.active_count() == 1 or all(
         thread.name != "engine-loop" for thread in threading.enumerate()
     )
+
+
+class Interrupted(ScriptedRunner):
+    def run(self, plan: StepPlan) -> StepResult:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_of_the_chip_s_thread_leaves_no_loop_waiting():
+    one = engine()
+    one.runner = Interrupted(0.0)
+    one._steps._runner = one.runner
+    with pytest.raises(KeyboardInterrupt):
+        run_requests(one, [ask("a", [ord("a")])])
+    assert all(thread.name != "engine-loop" for thread in threading.enumerate())

@@ -60,6 +60,9 @@ class OverlappedSteps:
         thread.start()
         try:
             self._run_steps()
+        except BaseException as error:  # or the loop would wait for a step that never lands
+            self._results.put(error)
+            raise
         finally:
             thread.join()
             sys.setswitchinterval(usual)
