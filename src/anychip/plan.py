@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from anychip.request import NO_LOGPROBS, SamplingParams, TokenLogprob
+
 PREV = -1
 """In `Row.tokens`: the token that the step before is still sampling for this slot (overlap)."""
 
@@ -22,6 +24,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     start: cache position of `tokens[0]`; positions are start .. start + len(tokens) - 1.
     sample: whether the logits of the last token choose a next token.
     noise: one uniform in [0, 1) for this draw, see `schedule/noise.py`.
+    shaped: the slot's `SlotStart` says how its logits are shaped.
+    logprobs: how many likeliest tokens are told beside the sampled one; NO_LOGPROBS: nothing is.
+    scored: tokens of the prompt whose probability is wanted; the first follows `tokens[score_at]`,
+    and `score_top` is for them what `logprobs` is for the sampled one.
     """
 
     slot: int
@@ -33,6 +39,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     min_p: float = 0.0
     noise: float = 0.0
+    shaped: bool = False
+    logprobs: int = NO_LOGPROBS
+    scored: tuple[int, ...] = ()
+    score_at: int = 0
+    score_top: int = 0
+
+    @property
+    def logit_rows(self) -> int:
+        """Positions of this row whose logits are computed."""
+        return len(self.scored) + self.sample
+
+
+class SlotStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot is given to a request whose logits are shaped.
+
+    tokens: its prompt and what it has produced so far; prompt_length: how many are the prompt's.
+    """
+
+    slot: int
+    params: SamplingParams
+    tokens: tuple[int, ...]
+    prompt_length: int
 
 
 class TableChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +86,14 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one step, decodes first, and the page-table changes to apply before it.
 
     moves: done before the step and one after the other: a later one may write what an earlier
-    one reads.
+    one reads. starts: slots that begin to be shaped with this step.
     """
 
     step: int
     rows: tuple[Row, ...]
     changes: tuple[TableChange, ...] = ()
     moves: tuple[PageMove, ...] = ()
+    starts: tuple[SlotStart, ...] = ()
 
     @property
     def token_count(self) -> int:
@@ -73,9 +102,18 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The sampled token of each row of the plan, in its order, or NOT_SAMPLED."""
+    """The sampled token of each row of the plan, in its order, or NOT_SAMPLED.
+
+    The others are by the row's index in the plan, and hold only rows that have some.
+    forced: tokens that a grammar has follow the sampled one. errors: why a request cannot go on.
+    logprobs: of the sampled token. scores: of the row's `scored` tokens.
+    """
 
     tokens: tuple[int, ...]
+    forced: dict[int, tuple[int, ...]] = {}
+    errors: dict[int, str] = {}
+    logprobs: dict[int, TokenLogprob] = {}
+    scores: dict[int, tuple[TokenLogprob, ...]] = {}
 
 
 class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +123,8 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     page_size: cache positions a page. context_length: positions a sequence at most.
     max_running: slots. step_tokens: token budget of one step. chunk: prefill tokens of one
     sequence in one step at most (equal to step_tokens where chunking is on). host_slots: pages
-    that host memory keeps of those that are evicted (ids 1 .. host_slots); 0: none.
+    that host memory keeps of those that are evicted (ids 1 .. host_slots); 0: none. logit_rows:
+    positions whose logits one step computes; less than max_running count as max_running.
     """
 
     pages: int
@@ -95,6 +134,7 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     step_tokens: int
     chunk: int
     host_slots: int = 0
+    logit_rows: int = 0
 
 
 class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
