@@ -17,6 +17,18 @@ SINK_PAGE = 0
 """Page 0 is never given out: padding rows write there and nobody reads it."""
 
 
+class Score(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens of a prompt whose probability is wanted.
+
+    tokens: the first one follows on the row's token at index `at`. top: how many likeliest ones
+    are told beside each.
+    """
+
+    tokens: tuple[int, ...]
+    at: int
+    top: int
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence's share of a step.
 
@@ -26,8 +38,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     noise: one uniform in [0, 1) for this draw, see `schedule/noise.py`.
     shaped: the slot's `SlotStart` says how its logits are shaped.
     logprobs: how many likeliest tokens are told beside the sampled one; NO_LOGPROBS: nothing is.
-    scored: tokens of the prompt whose probability is wanted; the first follows `tokens[score_at]`,
-    and `score_top` is for them what `logprobs` is for the sampled one.
     """
 
     slot: int
@@ -41,14 +51,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     noise: float = 0.0
     shaped: bool = False
     logprobs: int = NO_LOGPROBS
-    scored: tuple[int, ...] = ()
-    score_at: int = 0
-    score_top: int = 0
+    score: Score | None = None
 
     @property
     def logit_rows(self) -> int:
         """Positions of this row whose logits are computed."""
-        return len(self.scored) + self.sample
+        return self.sample + (len(self.score.tokens) if self.score else 0)
 
 
 class SlotStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +114,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
 
     The others are by the row's index in the plan, and hold only rows that have some.
     forced: tokens that a grammar has follow the sampled one. errors: why a request cannot go on.
-    logprobs: of the sampled token. scores: of the row's `scored` tokens.
+    logprobs: of the sampled token. scores: of those that the row wants scored.
     """
 
     tokens: tuple[int, ...]

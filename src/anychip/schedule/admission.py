@@ -86,7 +86,7 @@ def prefix_is_coming(state: State, sequence: Sequence) -> bool:
         return False
     start = state.store.cached_tokens(sequence)
     least = start + max(WORTH_WAITING_TOKENS, state.limits.page_size)
-    if least >= len(sequence.tokens):
+    if least > sequence.reusable:
         return False
     for other in state.prefilling.values():
         if other.request.namespace != sequence.request.namespace:

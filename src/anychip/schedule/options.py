@@ -22,6 +22,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     waiting_timeout_s: from arrival to the first slot. running_timeout_s: from the first slot on,
     retractions included.
     target_tpot_s: mean seconds of steps with decoding requests; None: what is fair.
+    jump_forward: whether grammars may force tokens, so that no step is planned ahead of one that
+    samples under a grammar.
     """
 
     radix: bool = True
@@ -36,6 +38,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     waiting_timeout_s: float | None = None
     running_timeout_s: float | None = None
     target_tpot_s: float | None = None
+    jump_forward: bool = True
     hooks: SchedulerHooks = NO_HOOKS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anychip.plan import Row, StepPlan, TableChange
+from anychip.plan import Row, SlotStart, StepPlan, TableChange
 
 from .admission import admitted
 from .pace import Pace
@@ -26,6 +26,9 @@ class Planner:
         self._state, self._pace = state, pace
         self._rows: list[Row] = []
         self._changes: list[TableChange] = []
+        self._starts: list[SlotStart] = []
+        # Every running request may need one of a step's logit rows to sample.
+        self._score_rows = max(1, state.limits.logit_rows - state.slots)
         self._budget = state.limits.step_tokens
         self._paced_budget: int | None = None  # of those that came from `_paced_from` on
         self._paced_from = 0
@@ -51,9 +54,12 @@ class Planner:
     def fill_ahead(self, step: int) -> StepPlan | None:
         """Return the plan behind a step in flight.
 
-        None where that has to land first: because someone has to give way, or nothing can run.
+        None where that has to land first: because someone has to give way, nothing can run, or a
+        grammar may force tokens behind the one that is being sampled.
         """
         state = self._state
+        if state.options.jump_forward and any(s.may_jump and s.pending for s in state.running()):
+            return None
         decoding = [s for s in state.running() if s.decodes(state.limits.context_length)]
         if pages_missing(state, decoding) > state.store.available or urgent_victims(state):
             return None
@@ -70,12 +76,27 @@ class Planner:
             rows=tuple(self._rows),
             changes=tuple(self._changes),
             moves=self._state.store.take_moves(),
+            starts=tuple(self._starts),
         )
 
     def _decode(self, sequences: Iterable[Sequence]) -> None:
+        may_jump = []
         for sequence in sequences:
-            self._add(sequence, 1)
             self.decoding += 1
+            if sequence.may_jump:
+                may_jump.append(sequence)
+            else:
+                self._add(sequence, 1)
+        while may_jump:
+            sequence = may_jump.pop()
+            self._add(sequence, self._forced_size(sequence, may_jump))
+
+    def _forced_size(self, sequence: Sequence, others: list[Sequence]) -> int:
+        """Return how many forced tokens it can compute, and leave one to each of the others."""
+        store, limits = self._state.store, self._state.limits
+        pages = len(sequence.pages) + store.available - pages_missing(self._state, others)
+        room = pages * limits.page_size - sequence.planned
+        return min(sequence.left, self._budget - len(others), limits.chunk, room)
 
     def _prefill(self) -> None:
         for sequence in self._state.prefilling.values():
@@ -110,14 +131,15 @@ class Planner:
         store, limits = self._state.store, self._state.limits
         room = (len(sequence.pages) + store.available) * limits.page_size - sequence.planned
         left = len(sequence.tokens) - sequence.planned
-        size = min(limits.chunk, self._budget, left, room)
+        size = sequence.within(min(limits.chunk, self._budget, left, room), self._score_rows)
         if self._paced_budget is not None and sequence.arrival >= self._paced_from:
             size = min(size, self._paced_budget)
             self._paced_budget -= max(size, 0)
         if size > 0:
-            self._add(sequence, size)
+            row = self._add(sequence, size)
+            self._score_rows -= row.logit_rows - row.sample
 
-    def _add(self, sequence: Sequence, count: int) -> None:
+    def _add(self, sequence: Sequence, count: int) -> Row:
         store = self._state.store
         missing = store.pages_for(sequence.planned + count) - len(sequence.pages)
         if missing > 0:
@@ -126,8 +148,11 @@ class Planner:
         # table the runner may have missed ends with it.
         if sequence.dirty_from < len(sequence.pages):
             self._changes.append(self._state.tell_table(sequence))
+        if sequence.start_due:
+            self._starts.append(sequence.begin())
         row = sequence.row(count)
         sequence.take_off(row)
         self._rows.append(row)
         self.sequences.append(sequence)
         self._budget -= count
+        return row

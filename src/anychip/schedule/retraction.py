@@ -28,6 +28,8 @@ def gives_way(state: State, candidates: Iterable[Sequence]) -> Sequence:
 def make_room_for_decodes(state: State) -> None:
     """See to it that every decoding request that is left has a page for its next token.
 
+    More tokens than one, that a grammar forced, have to get along with what is left.
+
     Progress: whoever is retracted here had a token since its admission, or makes way for one
     that gets a token in this very step; tokens are kept, so this cannot go on for ever.
     """

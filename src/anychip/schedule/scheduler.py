@@ -29,7 +29,7 @@ from .refusal import (
 )
 from .retraction import force_retraction, retraction_is_forced
 from .sequence import Sequence
-from .state import State
+from .state import Produced, State
 
 NOT_NUMBERS = (
     "the model's logits are not numbers (NaN): its weights are damaged, or the chip's arithmetic "
@@ -146,15 +146,16 @@ class Scheduler:
             self._pace.measured(flight.decoding, plan.token_count - flight.decoding, seconds)
         if flight.decoding:
             self._state.estimate.stepped()
-        rows = zip(flight.sequences, plan.rows, result.tokens, strict=True)
-        for sequence, row, token in rows:
+        for index, (sequence, row) in enumerate(zip(flight.sequences, plan.rows, strict=True)):
             if self._state.by_id.get(sequence.request.id) is not sequence:
                 continue  # it ended with the step before, this one was surplus
             sequence.land(row)
-            if row.sample and token == NOT_SAMPLED:
+            if index in result.errors:
+                self._state.end(sequence, FinishReason.ERROR, error=result.errors[index])
+            elif row.sample and result.tokens[index] == NOT_SAMPLED:
                 self._state.end_spoiled(sequence, NOT_NUMBERS)
             elif not sequence.aborted:
-                self._advance(sequence, row, token)
+                self._advance(sequence, row, index, result)
         self._end_aborted()
         return self.take_outputs()
 
@@ -224,20 +225,36 @@ class Scheduler:
             self._flights.append(_Flight(plan, planner.sequences, planner.decoding))
         return plan
 
-    def _advance(self, sequence: Sequence, row: Row, token: int) -> None:
+    def _advance(self, sequence: Sequence, row: Row, index: int, result: StepResult) -> None:
         state, name = self._state, sequence.request.id
         if name in state.prefilling:
             state.share(sequence)
+        scores = result.scores.get(index, ())
         if not row.sample:
+            if scores:
+                state.emit(sequence, Produced(prompt_logprobs=scores))
             return
-        sequence.tokens.append(token)
-        finish = sequence.end_after(token, self._eos_ids, state.limits.context_length)
+        tokens, finish = self._append(sequence, index, result)
+        logprobs = (result.logprobs[index],) if index in result.logprobs else ()
+        produced = Produced(tokens, logprobs, scores)
         if finish is not None:
-            state.end(sequence, finish, token_ids=(token,))
+            state.end(sequence, finish, produced=produced)
             return
-        state.emit(sequence, (token,))
+        state.emit(sequence, produced)
         if name in state.prefilling:
             state.decode(sequence)
+
+    def _append(
+        self, sequence: Sequence, index: int, result: StepResult
+    ) -> tuple[tuple[int, ...], FinishReason | None]:
+        """Add the sampled token, and those forced behind it, up to one that ends the answer."""
+        tokens = (result.tokens[index], *result.forced.get(index, ()))
+        for count, token in enumerate(tokens, 1):
+            sequence.tokens.append(token)
+            finish = sequence.end_after(token, self._eos_ids, self._state.limits.context_length)
+            if finish is not None:
+                return tokens[:count], finish
+        return tokens, None
 
     def _begin_step(self) -> None:
         state = self._state
@@ -275,5 +292,9 @@ def _refuse_mismatch(plan: StepPlan, result: StepResult) -> None:
             f"step {plan.step} has {len(plan.rows)} rows, the result {len(result.tokens)} tokens"
         )
     for index, (row, token) in enumerate(zip(plan.rows, result.tokens, strict=True)):
+        if index in result.forced and not row.sample:
+            raise ValueError(
+                f"step {plan.step}: row {index} asked for no token and got forced ones"
+            )
         if row.sample and token != NOT_SAMPLED and not 0 <= token < TOKEN_IDS:
             raise ValueError(f"step {plan.step}: row {index} asked for a token and got {token}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from anychip.plan import PREV, Row
+from anychip.plan import PREV, Row, Score, SlotStart
 from anychip.request import FinishReason, Request
 
 from .noise import NoiseStream
@@ -28,6 +28,10 @@ class Sequence:
     came later were started before it. decodes_since: how many had come when it had its first
     token, -1: it has none; retraction does not undo it. follows: whose prefill it waits for, which
     computes what both share, up to position follows_until.
+    score_next: the first token of the prompt whose probability nobody has asked the runner for;
+    prompt_length where none is left. may_jump: a grammar may force tokens behind a sampled one,
+    which are then computed together; not where their probabilities are wanted. start_due: the
+    runner has to be told how to shape its logits.
     """
 
     __slots__ = (
@@ -41,6 +45,7 @@ class Sequence:
         "dirty_from",
         "follows",
         "follows_until",
+        "may_jump",
         "node",
         "noise",
         "overtaken",
@@ -49,9 +54,11 @@ class Sequence:
         "prompt_length",
         "request",
         "retractions",
+        "score_next",
         "shared",
         "since",
         "slot",
+        "start_due",
         "temperature",
         "tokens",
     )
@@ -73,6 +80,9 @@ class Sequence:
         self.aborted = False  # takes effect at the commit of the step in flight
         self.cached_tokens = 0
         self.retractions = 0
+        self.may_jump = params.grammar is not None and params.logprobs < 0
+        asked = params.prompt_logprobs >= 0
+        self.score_next = params.prompt_logprobs_from if asked else self.prompt_length
         self.forget_place()
 
     def forget_place(self) -> None:
@@ -85,6 +95,7 @@ class Sequence:
         self.ahead = 0
         self.pending = 0
         self.dirty_from = 0
+        self.start_due = self.request.params.shapes_logits
 
     @property
     def planned(self) -> int:
@@ -101,14 +112,30 @@ class Sequence:
         allowed = self.request.params.max_tokens - self.output_length
         return min(allowed, context_length - len(self.tokens))
 
+    @property
+    def reusable(self) -> int:
+        """Positions that may come from the cache: the logits of the others are wanted."""
+        last = self.score_next if self.score_next < self.prompt_length else len(self.tokens)
+        return last - 1
+
+    @property
+    def left(self) -> int:
+        """Positions that no step computes yet, that of a token about to be sampled included."""
+        return len(self.tokens) + self.pending - self.planned
+
+    def within(self, size: int, score_rows: int) -> int:
+        """Return how much of a chunk can be computed where so many tokens can be scored."""
+        if self.score_next >= self.prompt_length:
+            return size
+        return min(size, max(0, self.score_next - 1 - self.planned) + score_rows)
+
     def loss(self, page_size: int) -> int:
         """Computed positions that a retraction throws away: those outside the prefix tree."""
         return self.computed - self.shared * page_size
 
     def decodes(self, context_length: int) -> bool:
         """Whether it has one more token to compute, sampled or about to be, and may go on by it."""
-        left = len(self.tokens) + self.pending - self.planned
-        return left == 1 and self.remaining(context_length) > self.pending
+        return self.left == 1 and self.remaining(context_length) > self.pending
 
     def row(self, count: int) -> Row:
         """Return the row that computes the next `count` positions behind those in flight.
@@ -119,14 +146,17 @@ class Sequence:
         start = self.planned
         end = start + count
         tokens = tuple(self.tokens[start:end]) or (PREV,)
+        params, score = self.request.params, self._score(start, end)
         if end < len(self.tokens):
-            return Row(slot=self.slot, tokens=tokens, start=start, sample=False)
-        params = self.request.params
+            return Row(slot=self.slot, tokens=tokens, start=start, sample=False, score=score)
         return Row(
             slot=self.slot,
             tokens=tokens,
             start=start,
             sample=True,
+            shaped=params.shapes_logits,
+            logprobs=params.logprobs,
+            score=score,
             temperature=self.temperature,
             top_k=params.top_k,
             top_p=params.top_p,
@@ -134,10 +164,29 @@ class Sequence:
             noise=self.noise.at(self.output_length + self.pending) if self.temperature else 0.0,
         )
 
+    def _score(self, start: int, end: int) -> Score | None:
+        """Return what is wanted of the prompt by the logits of positions start .. end - 1."""
+        first = max(start + 1, self.score_next)
+        tokens = tuple(self.tokens[first : min(end + 1, self.prompt_length)])
+        top = self.request.params.prompt_logprobs
+        return Score(tokens, first - 1 - start, top) if tokens else None
+
     def take_off(self, row: Row) -> None:
         """Its row is part of a step in flight now."""
         self.ahead += len(row.tokens)
         self.pending += row.sample
+        if row.score:
+            self.score_next = row.start + row.score.at + 1 + len(row.score.tokens)
+
+    def begin(self) -> SlotStart:
+        """Return what the runner has to know of it to shape its logits."""
+        self.start_due = False
+        return SlotStart(
+            slot=self.slot,
+            params=self.request.params,
+            tokens=tuple(self.tokens),
+            prompt_length=self.prompt_length,
+        )
 
     def land(self, row: Row) -> None:
         """The oldest step in flight that has a row of it is over."""

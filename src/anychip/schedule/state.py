@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from anychip.plan import CacheLimits, TableChange
-from anychip.request import Failure, FinishReason, StepOutput
+from anychip.request import Failure, FinishReason, StepOutput, TokenLogprob
 
 from .estimate import OutputEstimate
 from .eviction import EVICTION_POLICIES
@@ -16,6 +17,17 @@ from .policy import POLICIES
 from .sequence import Sequence
 from .store import PageStore
 from .waiting import WaitingQueue
+
+
+class Produced(NamedTuple):
+    """What a step made for a request; see StepOutput."""
+
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+NOTHING = Produced()
 
 
 class Counters(msgspec.Struct):
@@ -128,7 +140,7 @@ class State:
         sequence: Sequence,
         finish: FinishReason,
         *,
-        token_ids: tuple[int, ...] = (),
+        produced: Produced = NOTHING,
         error: str | None = None,
         failure: Failure = Failure.INTERNAL,
     ) -> None:
@@ -148,7 +160,7 @@ class State:
             self.estimate.finished(sequence, self.limits.context_length)
         if not self.by_id:
             self.estimate.idle()
-        self.emit(sequence, token_ids, finish, error, failure)
+        self.emit(sequence, produced, finish, error, failure)
 
     def end_spoiled(self, sequence: Sequence, error: str) -> None:
         """End a request whose logits are NaN. Its KV may be, and the prefix that it found too.
@@ -169,22 +181,24 @@ class State:
     def emit(
         self,
         sequence: Sequence,
-        token_ids: tuple[int, ...],
+        produced: Produced,
         finish: FinishReason | None = None,
         error: str | None = None,
         failure: Failure = Failure.INTERNAL,
     ) -> None:
         """Put an output into the outbox."""
-        self.counters.generated_tokens += len(token_ids)
+        self.counters.generated_tokens += len(produced.token_ids)
         self.outbox.append(
             StepOutput(
                 request_id=sequence.request.id,
-                token_ids=token_ids,
+                token_ids=produced.token_ids,
                 finish=finish,
                 cached_tokens=sequence.cached_tokens,
                 retractions=sequence.retractions,
                 error=error,
                 failure=failure,
+                logprobs=produced.logprobs,
+                prompt_logprobs=produced.prompt_logprobs,
             )
         )
 

@@ -68,17 +68,17 @@ class PageStore:
         if self.tree is None or self._force_miss:
             return 0
         namespace = sequence.request.namespace
-        return self.tree.cached_tokens(namespace, sequence.tokens[: len(sequence.tokens) - 1])
+        return self.tree.cached_tokens(namespace, sequence.tokens[: sequence.reusable])
 
     def attach(self, sequence: Sequence) -> None:
         """Lock the longest cached prefix and make it the start of the sequence's table.
 
         What of it lies in host memory is locked too and comes with `load`.
-        The last token is never taken from the cache: its logits have to be computed.
+        Tokens whose logits are wanted, the last one at least, are never taken from the cache.
         """
         if self.tree is None:
             return
-        longest = 0 if self._force_miss else len(sequence.tokens) - 1
+        longest = 0 if self._force_miss else sequence.reusable
         node, pages = self.tree.match(sequence.request.namespace, sequence.tokens[:longest])
         self.tree.lock(node)
         sequence.node = node
