@@ -43,12 +43,14 @@ class Program:
     """Calls in order, and the values that outlive them.
 
     has_recipes: operators below the fused rungs are composed; such recipes may unroll by size, so
-    that which calls follow each other depends on more than the network.
+    that which calls follow each other depends on more than the network. late_from: the first call
+    that may read inputs which are copied while those before it run; None: there is none.
     """
 
     nodes: list[Node] = field(default_factory=list)
     results: dict[str, Value] = field(default_factory=dict)
     has_recipes: bool = False
+    late_from: int | None = None
 
 
 class Ops:

@@ -13,6 +13,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import Buffer, IndexPair, Shape, Tensor
 from anychip.plan import PREV, Row, StepPlan
+from anychip.run.shaping import NO_ENTRIES, Entries
 from anychip.run.sizes import KEPT, Sizes
 from anychip.run.tables import PageTables
 
@@ -34,9 +35,12 @@ class Section:
 
 
 def index_shapes(sizes: Sizes) -> dict[str, Shape]:
-    """Index arrays of a step and their shapes; see `model/network.py`."""
-    t, b, r = (sizes.tokens,), (sizes.rows,), (sizes.samples,)
-    return {
+    """Index arrays of a step and their shapes; see `model/network.py`.
+
+    given: tokens whose probability is told; SAMPLED_ONE where it is that of the sampled one.
+    """
+    t, b, r, k = (sizes.tokens,), (sizes.rows,), (sizes.samples,), (sizes.choice.entries,)
+    found = {
         "tokens": t,
         "positions": t,
         "slots": t,
@@ -47,10 +51,31 @@ def index_shapes(sizes: Sizes) -> dict[str, Shape]:
         "last": r,
         "top_k": r,
     }
+    if sizes.choice.entries:
+        found |= {"adjusted_rows": k, "adjusted_ids": k}
+    if sizes.choice.top >= 0:
+        found["given"] = r
+    return found
 
+
+SAMPLED_ONE = -1
 
 FLOAT_INPUTS = ("temperature", "top_p", "min_p", "noise")
 """float32 arrays [R] that the sampler reads."""
+
+MASK = "mask"
+"""int32 [R, W], last in the staging words and copied alone: it is made while the network runs."""
+
+_SCORED = Row(slot=-1, tokens=(), start=0, sample=False)
+"""How a position is sampled whose token is there already: greedily, and nobody looks."""
+
+
+def float_shapes(sizes: Sizes) -> dict[str, Shape]:
+    """float32 arrays of a step and their shapes."""
+    found = dict.fromkeys(FLOAT_INPUTS, (sizes.samples,))
+    if sizes.choice.entries:
+        found |= dict.fromkeys(("repetition", "bias"), (sizes.choice.entries,))
+    return found
 
 
 def sections(sizes: Sizes) -> dict[str, Section]:
@@ -58,7 +83,9 @@ def sections(sizes: Sizes) -> dict[str, Section]:
     found: dict[str, Section] = {}
     start = 0
     shapes = [(n, s, DType.INT32) for n, s in index_shapes(sizes).items()]
-    shapes += [(n, (sizes.samples,), DType.FLOAT32) for n in FLOAT_INPUTS]
+    shapes += [(n, s, DType.FLOAT32) for n, s in float_shapes(sizes).items()]
+    if sizes.choice.mask_words:
+        shapes.append((MASK, (sizes.samples, sizes.choice.mask_words), DType.INT32))
     for name, shape, dtype in shapes:
         found[name] = Section(start, shape, dtype)
         start = -(-found[name].end // ALIGNMENT) * ALIGNMENT
@@ -73,16 +100,18 @@ def staging_words(sizes: Sizes) -> int:
 class Layout:
     """Where a step of some sizes is staged: kept, since most steps have the sizes of the last.
 
-    arrays: over the staging words, by name; floats: the sampler's, seen as float32.
+    arrays: over the staging words, by name; floats: the sampler's, seen as float32. mask: where
+    the rows' masks lie; None: there are none.
     """
 
-    __slots__ = ("arrays", "floats", "source", "target")
+    __slots__ = ("arrays", "floats", "mask", "source", "target")
 
     def __init__(self, words: npt.NDArray[np.int32], buffer: Buffer, sizes: Sizes) -> None:
         found = sections(sizes)
+        self.mask = found.pop(MASK, None)
         count = max(section.end for section in found.values())
         self.arrays = {n: words[s.start : s.end] for n, s in found.items()}
-        self.floats = {n: self.arrays[n].view(np.float32) for n in FLOAT_INPUTS}
+        self.floats = {n: self.arrays[n].view(np.float32) for n in float_shapes(sizes)}
         self.target = Tensor((count,), DType.INT32, buffer=buffer)
         self.source = words[:count].data
 
@@ -96,6 +125,47 @@ def _put_sampled(
     if len(places):
         slots = np.array([row.slot for row in rows], np.int32)
         tokens[places] = sampled[slots[arrays["token_rows"][places]]]
+
+
+def logit_rows(plan: StepPlan) -> list[Row]:
+    """How the token of each of the R logit rows is sampled: a row's scored ones, then its last."""
+    found = []
+    for row in plan.rows:
+        found += [_SCORED] * (row.logit_rows - row.sample)
+        if row.sample:
+            found.append(row)
+    return found
+
+
+def given_tokens(plan: StepPlan) -> list[int]:
+    """The token of each logit row whose probability is told, or SAMPLED_ONE."""
+    found: list[int] = []
+    for row in plan.rows:
+        found += row.score.tokens if row.score else ()
+        found += (SAMPLED_ONE,) * row.sample
+    return found
+
+
+def _logit_positions(rows: tuple[Row, ...], ends: npt.NDArray[np.int32]) -> list[int]:
+    """Index among the step's tokens of each logit row."""
+    found: list[int] = []
+    for row, end in zip(rows, ends.tolist(), strict=True):
+        if row.score:
+            first = end - len(row.tokens) + row.score.at
+            found += range(first, first + len(row.score.tokens))
+        if row.sample:
+            found.append(end - 1)
+    return found
+
+
+def _put_entries(layout: Layout, entries: Entries) -> None:
+    """The entries, and behind them padding, which belongs to no row."""
+    count = len(entries.rows)
+    layout.arrays["adjusted_rows"][:count] = entries.rows
+    layout.arrays["adjusted_rows"][count:] = -1
+    layout.arrays["adjusted_ids"][:count] = entries.ids
+    layout.floats["repetition"][:count] = entries.repetition
+    layout.floats["bias"][:count] = entries.bias
 
 
 class Staging:
@@ -118,22 +188,45 @@ class Staging:
     def inputs(self, sizes: Sizes) -> dict[str, Tensor]:
         """The sampler's float arrays on the device."""
         layout = sections(sizes)
-        return {n: self._device(layout[n]) for n in FLOAT_INPUTS}
+        names = [*float_shapes(sizes), *((MASK,) if MASK in layout else ())]
+        return {n: self._device(layout[n]) for n in names}
 
-    def fill(self, plan: StepPlan, sizes: Sizes, sampled: npt.NDArray[np.int32]) -> None:
-        """Write a plan's arrays and queue their copy to the device.
+    def fill(
+        self,
+        plan: StepPlan,
+        sizes: Sizes,
+        sampled: npt.NDArray[np.int32],
+        entries: Entries = NO_ENTRIES,
+    ) -> None:
+        """Write a plan's arrays, but for the masks, and queue their copy to the device.
 
         sampled: tokens of the step before by slot, int32 [max_running], for PREV.
         """
         layout = self._layout(sizes)
         self._fill_tokens(plan.rows, sizes, layout.arrays)
         _put_sampled(plan.rows, layout.arrays, sampled)
-        if not sizes.greedy:  # nothing reads them in a greedy step
-            sampling = [row for row in plan.rows if row.sample]
+        if not sizes.choice.greedy:  # nothing reads them in a greedy step
+            sampling = logit_rows(plan)
             layout.arrays["top_k"][:] = [row.top_k for row in sampling]
-            for name, array in layout.floats.items():
-                array[:] = [getattr(row, name) for row in sampling]
+            for name in FLOAT_INPUTS:
+                layout.floats[name][:] = [getattr(row, name) for row in sampling]
+        if sizes.choice.entries:
+            _put_entries(layout, entries)
+        if sizes.choice.top >= 0:
+            layout.arrays["given"][:] = given_tokens(plan)
         self._memory.copy_in(layout.target, layout.source)
+
+    def masks(self, sizes: Sizes) -> npt.NDArray[np.int32]:
+        """Where the masks of the step are written, [R, W]: all of them before `copy_masks`."""
+        section = self._layout(sizes).mask
+        assert section is not None, "the step has no masks"
+        return self._words[section.start : section.end].reshape(section.shape)
+
+    def copy_masks(self, sizes: Sizes) -> None:
+        """Queue their copy to the device, behind what runs."""
+        section = self._layout(sizes).mask
+        assert section is not None, "the step has no masks"
+        self._memory.copy_in(self._device(section), self._host(section))
 
     def _fill_tokens(
         self, rows: tuple[Row, ...], sizes: Sizes, arrays: dict[str, npt.NDArray[np.int32]]
@@ -162,8 +255,7 @@ class Staging:
         arrays["cu_q"][0] = 0
         arrays["cu_q"][1:] = ends
         arrays["kv_lens"][:] = lengths
-        sampled = ends if sizes.samples == count else ends[[row.sample for row in rows]]
-        arrays["last"][:] = sampled - 1
+        arrays["last"][:] = ends - 1 if sizes.samples == count else _logit_positions(rows, ends)
 
     def _host(self, section: Section) -> memoryview:
         return self._words[section.start : section.end].data

@@ -10,7 +10,8 @@ from anychip.ops.arena import plan_arena
 from anychip.plan import CacheLimits
 from anychip.run.batch import staging_words
 from anychip.run.model_plan import Decide, ModelPlan, trace_step
-from anychip.run.sizes import Sizes
+from anychip.run.masks import mask_words
+from anychip.run.sizes import GREEDY, MOST_TOP, SAMPLED, Choice, Sizes, entry_room
 
 HEADROOM = 0.15
 """Share of the memory kept free unless --mem-fraction-static says otherwise: near capacity,
@@ -23,6 +24,13 @@ the user asks for more: others live there too."""
 
 class NotEnoughMemory(ValueError):
     """The model does not fit; the message has all the numbers."""
+
+
+SCORED_ROWS = 32
+"""Prompt tokens whose probabilities one step can tell beside what it samples."""
+
+MOST_ENTRIES = 1 << 20
+"""Logits of one step that can be changed one by one, all rows together."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,11 @@ class StepLimits:
 
     max_running: int
     step_tokens: int
+
+    @property
+    def logit_rows(self) -> int:
+        """Positions whose logits one step computes: those that sample, and some of prompts."""
+        return self.max_running + min(SCORED_ROWS, self.step_tokens)
 
 
 @dataclass(frozen=True)
@@ -70,14 +83,28 @@ class MemoryPlan:
 
 
 def largest_sizes(plan: ModelPlan, limits: StepLimits) -> tuple[Sizes, ...]:
-    """Corner cases that bound every step: full prefill and full decode, greedy and not."""
+    """Corner cases that bound every step: full prefill and full decode, every way to choose."""
     rows, tokens, most = limits.max_running, limits.step_tokens, plan.most_pages
-    full = max(rows, tokens)
-    return tuple(
-        Sizes(t, b, b, most, greedy)
-        for t, b in ((full, 1), (full, rows), (rows, rows))
-        for greedy in (True, False)
+    full, scored = max(rows, tokens), limits.logit_rows
+    vocabulary = plan.config.vocab_size
+    entries = entry_room(most_entries(plan, limits))
+    choices = (
+        GREEDY,
+        SAMPLED,
+        Choice(False, entries, mask_words(vocabulary), MOST_TOP),
+        Choice(True, entries, mask_words(vocabulary), MOST_TOP),
     )
+    return tuple(
+        Sizes(t, b, r, most, choice)
+        for t, b, r in ((full, 1, 1), (full, rows, scored), (rows, rows, rows))
+        for choice in choices
+    )
+
+
+def most_entries(plan: ModelPlan, limits: StepLimits) -> int:
+    """Logits that one step can change one by one: a request singles out what it has seen."""
+    one = min(plan.config.vocab_size, 2 * plan.context_length)
+    return min(limits.max_running * one, MOST_ENTRIES)
 
 
 def workspace_bytes(plan: ModelPlan, limits: StepLimits, decide: Decide) -> tuple[int, int]:
@@ -177,4 +204,5 @@ def cache_limits(
         max_running=limits.max_running,
         step_tokens=limits.step_tokens,
         chunk=chunk,
+        logit_rows=limits.logit_rows,
     )

@@ -18,7 +18,7 @@ from anychip.model.networks import NETWORKS
 from anychip.ops.decide import Decision
 from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Value, WeightRef, given
-from anychip.run.batch import FLOAT_INPUTS, index_shapes
+from anychip.run.batch import FLOAT_INPUTS, MASK, index_shapes
 from anychip.run.sizes import Sizes
 
 Decide = Callable[[CallSpec], Decision]
@@ -164,21 +164,51 @@ def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
     table = (plan.context_length, plan.config.rope.rotary_dim)
     weights["cos_sin"] = given("constant", "cos_sin", table, DType.FLOAT32)
     caches = tuple(CacheRef(i, CacheSpec(plan.group, pages)) for i in range(plan.group.layers))
-    del index["top_k"]
+    for name in index.keys() - BatchRefs.__dataclass_fields__.keys():
+        del index[name]  # the sampler's
     return NetworkInputs(plan.config, plan.dtype, BatchRefs(**index), weights, caches)
 
 
 def trace_step(plan: ModelPlan, sizes: Sizes, pages: int, decide: Decide) -> Program:
-    """One step as a program; results: logits [R, V] float32 and tokens [R] int32."""
+    """One step as a program; results: logits [R, V] float32 and tokens [R] int32.
+
+    Where their probabilities are told too: logprob [R], rank [R], top_values and top_ids [R, N].
+    """
     ops = Ops(decide)
     logits = plan.network(ops, symbols(plan, sizes, pages))
-    ops.program.results["logits"] = logits
-    ops.program.results["tokens"] = _choose(ops, logits, sizes)
+    results = ops.program.results
+    results["logits"] = logits
+    if sizes.choice.mask_words:
+        ops.program.late_from = len(ops.program.nodes)
+    tokens = results["tokens"] = _choose(ops, _shape(ops, logits, sizes), sizes)
+    if sizes.choice.top >= 0:
+        given_ids = given("index", "given", (sizes.samples,), DType.INT32)
+        results["logprob"], results["rank"] = ops.token_logprobs(logits, tokens, given_ids)
+    if sizes.choice.top > 0:
+        found = ops.top_logprobs(logits, n=min(sizes.choice.top, logits.shape[1]))
+        results["top_values"], results["top_ids"] = found
     return ops.program
 
 
+def _shape(ops: Ops, logits: Value, sizes: Sizes) -> Value:
+    """The logits that tokens are chosen from."""
+    choice, entries = sizes.choice, (sizes.choice.entries,)
+    if choice.entries:
+        logits = ops.adjust_logits(
+            logits,
+            given("index", "adjusted_rows", entries, DType.INT32),
+            given("index", "adjusted_ids", entries, DType.INT32),
+            given("input", "repetition", entries, DType.FLOAT32),
+            given("input", "bias", entries, DType.FLOAT32),
+        )
+    if choice.mask_words:
+        shape = (sizes.samples, choice.mask_words)
+        logits = ops.mask_logits(logits, given("input", MASK, shape, DType.INT32))
+    return logits
+
+
 def _choose(ops: Ops, logits: Value, sizes: Sizes) -> Value:
-    if sizes.greedy:
+    if sizes.choice.greedy:
         tokens: Value = ops.greedy(logits)
         return tokens
     rows = (sizes.samples,)

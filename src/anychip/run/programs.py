@@ -16,16 +16,25 @@ from anychip.run.sizes import KEPT, Sizes
 
 @dataclass(frozen=True)
 class StepProgram:
-    """One step ready to run: its launches (one where the chip captures), tokens and logits."""
+    """One step ready to run: its launches (one where the chip captures), tokens and logits.
+
+    late: those that read the masks.
+    """
 
     launches: tuple[Launch, ...]
     tokens: Tensor
     logits: Tensor
     bound: BoundProgram
+    late: tuple[Launch, ...] = ()
 
     def run(self) -> None:
-        """Queue the step."""
+        """Queue the step, but for what is late."""
         for launch in self.launches:
+            launch()
+
+    def run_late(self) -> None:
+        """Queue the rest, behind the masks."""
+        for launch in self.late:
             launch()
 
 
@@ -64,7 +73,11 @@ class Programs:
         except ArenaTooSmall as error:
             self._grow(error)
             bound = bind(traced, self._operands(sizes), self._chip.memory)
-        launches = bound.launches
-        if self._chip.capture is not None:
-            launches = (self._chip.capture.capture(launches),)
-        return StepProgram(launches, bound.results["tokens"], bound.results["logits"], bound)
+        split = len(bound.calls) if traced.late_from is None else traced.late_from
+        early, late = self._captured(bound.launches[:split]), self._captured(bound.launches[split:])
+        return StepProgram(early, bound.results["tokens"], bound.results["logits"], bound, late)
+
+    def _captured(self, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
+        if self._chip.capture is None or not launches:
+            return launches
+        return (self._chip.capture.capture(launches),)

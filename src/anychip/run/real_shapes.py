@@ -34,7 +34,7 @@ from anychip.ops.value import Value, WeightRef
 from anychip.run.dense import dense_reader, parts_reader
 from anychip.run.model_plan import trace_step
 from anychip.run.plan_run import Opened, attention_is_composed, step_limits
-from anychip.run.sizes import Sizes, table_width
+from anychip.run.sizes import SAMPLED, Sizes, table_width
 
 LONG = 2048
 """Positions that a row's page table covers at most: the oracle's work stays within seconds."""
@@ -175,7 +175,7 @@ def largest(opened: Opened) -> tuple[Sizes, ...]:
         Sizes(chunk, 1, 1, wide),
         Sizes(full, rows, rows, wide),
         Sizes(rows, rows, rows, narrow),
-        Sizes(rows, rows, rows, narrow, greedy=False),
+        Sizes(rows, rows, rows, narrow, SAMPLED),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,15 @@ from anychip.contract.tensor import Buffer
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
-from anychip.run.batch import Staging
+from anychip.run.batch import Staging, staging_words
 from anychip.run.cache import allocate_cache, free_cache
+from anychip.run.choosing import Shapes, read_told, share_out
 from anychip.run.host_pages import HostPages
+from anychip.run.masks import Grammars
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
-from anychip.run.sizes import Sizes, sizes_of
+from anychip.run.sizes import Choice, Sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.weights import DeviceWeights
 
@@ -44,12 +47,16 @@ class Runner:
         *,
         arena: int,
         decide: Decide,
+        eos_ids: frozenset[int] = frozenset(),
+        grammars: Grammars | None = None,
     ) -> None:
-        """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
+        """arena: bytes of scratch, from `memory_plan.workspace_bytes`. eos_ids: what min_tokens
+        rules out. grammars: what knows them; without, no request may have one. Raises ChipError.
+        """
         self._chip, self._plan, self._weights = chip, plan, weights
         self._tables = PageTables(limits.max_running, plan.most_pages)
         steps = StepLimits(limits.max_running, limits.step_tokens)
-        largest = max(largest_sizes(plan, steps), key=lambda s: s.tokens + s.rows)
+        largest = max(largest_sizes(plan, steps), key=staging_words)
         with ExitStack() as stack:
             stack.callback(weights.release, chip)
             self._arena: Buffer = chip.memory.allocate(arena)
@@ -59,6 +66,8 @@ class Runner:
             self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
             stack.callback(free_cache, chip.memory, self._caches)
             self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
+            self._shapes = Shapes(plan.config.vocab_size, eos_ids, grammars)
+            stack.callback(self._shapes.close)
             self._allocated = stack.pop_all()
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
@@ -73,21 +82,53 @@ class Runner:
         """Compute one step and wait for its tokens. Raises ChipError."""
         self._host_pages.run(plan.moves)
         self._tables.apply(plan.changes)
-        sizes = sizes_of(plan, self._plan.group.page_size, self._plan.most_pages)
-        self._staging.fill(plan, sizes, self._sampled)
-        program = self._compute(sizes, plan.step)
+        self._shapes.begin(plan)
+        entries = self._shapes.entries(plan)
+        sizes = sizes_of(
+            plan,
+            self._plan.group.page_size,
+            self._plan.most_pages,
+            entries=len(entries.rows),
+            mask_words=self._shapes.mask_words(plan),
+        )
+        self._staging.fill(plan, sizes, self._sampled, entries)
+        program = self._compute(plan, sizes)
         self.last = program
-        drawn = iter(self._read_tokens(program, sizes))
-        tokens = tuple(next(drawn) if row.sample else NOT_SAMPLED for row in plan.rows)
-        self._sampled[[row.slot for row in plan.rows]] = tokens
-        return StepResult(tokens=tokens)
+        return self._result(plan, program, sizes)
 
-    def _compute(self, sizes: Sizes, step: int) -> StepProgram:
+    def _compute(self, plan: StepPlan, sizes: Sizes) -> StepProgram:
+        masks = None
+        if sizes.choice.mask_words:
+            masks = self._shapes.make_masks(plan, sizes, self._staging)
         if self.checker is not None:
-            return self.checker.step(sizes, self._operands(sizes), step)
+            self._copy_masks(masks, sizes)
+            return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
         program.run()
+        self._copy_masks(masks, sizes)
+        program.run_late()
         return program
+
+    def _copy_masks(self, masks: Future[None] | None, sizes: Sizes) -> None:
+        if masks is not None:
+            masks.result()
+            self._staging.copy_masks(sizes)
+
+    def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
+        drawn = self._read_tokens(program, sizes)
+        if sizes.samples != len(plan.rows):
+            drawn = _of_rows(plan, drawn)
+        tokens = tuple(drawn)
+        self._sampled[[row.slot for row in plan.rows]] = tokens
+        if sizes.choice == Choice(sizes.choice.greedy):
+            return StepResult(tokens=tokens)
+        forced, errors = self._shapes.take(plan, tokens)
+        if sizes.choice.top < 0:
+            return StepResult(tokens=tokens, forced=forced, errors=errors)
+        logprobs, scores = share_out(plan, read_told(program, self._chip.memory))
+        return StepResult(
+            tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
+        )
 
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
         tokens = self._drawn[: sizes.samples]
@@ -124,3 +165,12 @@ class Runner:
             log.log(self.checker.counts.level, "%s", self.checker.counts)
             self._allocated.callback(self.checker.close)
         self._allocated.close()
+
+
+def _of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:
+    """The token that each row sampled, out of those of all logit rows."""
+    found, index = [], 0
+    for row in plan.rows:
+        index += row.logit_rows
+        found.append(drawn[index - 1] if row.sample else NOT_SAMPLED)
+    return found
