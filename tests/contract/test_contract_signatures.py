@@ -52,6 +52,7 @@ SAMPLE = {
     **{name: x(R, dtype=F32) for name in ("temperature", "top_p", "min_p", "noise")},
     "top_k": ints(R),
 }
+FACTORS = {"repetition": x(7, dtype=F32), "bias": x(7, dtype=F32)}
 BLOCK = {"x": x(T, K), "residual": None, "norm": x(K, dtype=F32)}
 Q, KEY = x(T, H, D), x(T, G, D)
 
@@ -141,6 +142,18 @@ EXPECTED = {
     "log_softmax": (LOGITS, {}, [x(R, V, dtype=F32)]),
     "greedy": (LOGITS, {}, [ints(R)]),
     "sample": (SAMPLE, {}, [ints(R)]),
+    "mask_logits": ({**LOGITS, "mask": ints(R, V // 32)}, {}, [x(R, V, dtype=F32)]),
+    "adjust_logits": (
+        {**LOGITS, "rows": ints(7), "ids": ints(7), **FACTORS},
+        {},
+        [x(R, V, dtype=F32)],
+    ),
+    "token_logprobs": (
+        {**LOGITS, "sampled": ints(R), "given": ints(R)},
+        {},
+        [x(R, dtype=F32), ints(R)],
+    ),
+    "top_logprobs": (LOGITS, {"n": 5}, [x(R, 5, dtype=F32), ints(R, 5)]),
 }
 
 

@@ -269,3 +269,26 @@ def test_sampler_gets_numbers_in_its_ranges() -> None:
         assert low <= found[name].min() and found[name].max() <= high
     assert 0 in found["top_k"] and found["top_k"].min() == 0
     assert (outcome("sample", found, {})["tokens"] >= 0).all()
+
+
+LOGITS = TensorSpec((5, 70), DType.FLOAT32)
+
+
+@pytest.mark.parametrize("count", [1, 40, 400])
+def test_entries_change_each_logit_once(count) -> None:
+    factor = TensorSpec((count,), DType.FLOAT32)
+    inputs = {"rows": index(count), "ids": index(count), "repetition": factor, "bias": factor}
+    found = drawn(call("adjust_logits", {"logits": LOGITS, **inputs}), "x")
+    used = found["rows"] >= 0
+    places = found["rows"][used] * 70 + found["ids"][used]
+    assert used.sum() == min(count, 350) == len(set(places.tolist()))
+    assert found["ids"].min() >= 0 and found["ids"].max() < 70 and found["rows"].max() < 5
+    assert found["repetition"].min() >= 1
+
+
+def test_masks_use_every_bit_and_tokens_the_vocabulary() -> None:
+    mask = drawn(call("mask_logits", {"logits": LOGITS, "mask": index(5, 3)}), "x")["mask"]
+    assert (mask < 0).any() and (abs(mask.astype(np.int64)) > 2**24).all()
+    inputs = {"logits": LOGITS, "sampled": index(5), "given": index(5)}
+    found = drawn(call("token_logprobs", inputs), "x")
+    assert 8 <= max(found["sampled"].max(), found["given"].max()) < 70

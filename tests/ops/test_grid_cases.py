@@ -25,12 +25,13 @@ SLOW = {"attention_block", "paged_attention", "lm_head", "mlp_block"}
 ONE_ELEMENT = "rows of one element have one answer"
 NO_CONTROL = {
     **dict.fromkeys(("argmax", "greedy", "sample", "softmax", "log_softmax"), ONE_ELEMENT),
+    **dict.fromkeys(("token_logprobs", "top_logprobs"), ONE_ELEMENT),
     "arange": "its length alone decides the result, and that shows in the shape",
     "histogram": "everything falls into one bin",
 }
 """Operators of which some case with elements has no control -> why."""
 
-SHAPES_ONLY = {"dtype": "float16", "shape": (2, 3), "length": 5, "bins": 5, "k": 2}
+SHAPES_ONLY = {"dtype": "float16", "shape": (2, 3), "length": 5, "bins": 5, "k": 2, "n": 2}
 """Attributes that change what the outputs look like -> another value."""
 REDUNDANT = {("attention_block", "heads"): "the rows of qkv and the cache's shape fix it"}
 

@@ -73,6 +73,8 @@ def only(case: Case, row: int) -> Case:
             inputs[arg.name] = inputs[arg.name][row : row + 1]
     if "page_table" in inputs:
         inputs |= _one_sequence(case, row)
+    if case.op == "adjust_logits":  # entries of other rows become padding
+        inputs["rows"] = np.where(inputs["rows"] == row, 0, -1).astype(np.int32)
     return replace(case, inputs=inputs, control=None, name=f"row {row} of {case.name}")
 
 

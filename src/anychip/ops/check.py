@@ -15,7 +15,7 @@ import numpy as np
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.ops.cases.case import Case, Control
-from anychip.ops.limits import limit
+from anychip.ops.limits import LOGARITHMS, limit
 from anychip.ops.oracle import CacheArrays, evaluate, filled
 from anychip.ops.oracle.arrays import Array, Inputs, is_float, wide
 from anychip.ops.oracle.controls import controls
@@ -92,8 +92,9 @@ def compare(  # noqa: PLR0913 - a call, its outcome, and how to judge it
     found = dict(outputs)
     if op == "sample":
         found["tokens"] = _settled(inputs, expected["tokens"], outputs["tokens"])
+    grain = max(GRAINS.get(dtype, 0.0), allowed if op in LOGARITHMS else 0.0)
     errors = {
-        name: distance(value, found[name], GRAINS.get(dtype, 0.0) if asked.bound_of(name) else 0.0)
+        name: distance(value, found[name], grain if asked.bound_of(name) else 0.0)
         for name, value in expected.items()
     }
     worst = max(errors, key=lambda name: errors[name] - asked.bound_of(name))

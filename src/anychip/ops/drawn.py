@@ -17,6 +17,7 @@ from anychip.contract.tensor import TensorSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases.attention import Heads, Ragged, batch_of, cache_of, slots_of
 from anychip.ops.cases.draw import Draw, draw
+from anychip.ops.cases.logits import entries, mask_of
 from anychip.ops.cases.primitives import POSITIVE
 from anychip.ops.oracle.arrays import Array, CacheArrays
 
@@ -28,6 +29,7 @@ _RANGES = {
     "top_p": (0.5, 1.0),
     "min_p": (0.0, 0.1),
     "noise": (0.0, 1.0),
+    "repetition": (1.0, 1.5),
 }
 """Inputs of the sampler, low and high."""
 
@@ -142,11 +144,12 @@ def _integers(
     limit = _limit(arg.name, spec)
     if spec.op.startswith("scatter"):
         return _targets(value, limit, source)
-    if arg.name == "slots" and batch:
-        size = spec.inputs["cache"].group.page_size  # type: ignore[union-attr]
-        return slots_of(batch, size)
+    if spec.op in _OF_LOGITS:
+        return _of_logits(arg.name, value, spec, source)
     if arg.name == "slots":
-        return source.distinct(value.size, high=limit).reshape(value.shape)
+        size = spec.inputs["cache"].group.page_size  # type: ignore[union-attr]
+        anywhere = source.distinct(0 if batch else value.size, high=limit)
+        return slots_of(batch, size) if batch else anywhere.reshape(value.shape)
     high = limit if arg.kind is ArgKind.INDEX or arg.name == "index" else 8
     return source.integers(*value.shape, high=high)
 
@@ -157,6 +160,20 @@ def _targets(value: TensorSpec, rows: int, source: Draw) -> Array:
     count = min(rows, value.size)
     found[:count] = source.distinct(count, high=rows)
     return found.reshape(value.shape)
+
+
+_OF_LOGITS = ("mask_logits", "adjust_logits", "token_logprobs")
+
+
+def _of_logits(name: str, value: TensorSpec, spec: CallSpec, source: Draw) -> Array:
+    """Masks of all bits; entries with an element each; tokens of the vocabulary."""
+    rows, size = spec.inputs["logits"].shape  # type: ignore[union-attr]
+    if name == "mask":
+        return mask_of(source, rows, size)
+    if name in ("rows", "ids"):
+        chosen: Array = entries(draw("entries"), rows, size, value.size)[name]
+        return chosen
+    return source.integers(*value.shape, high=size)
 
 
 _INTO = {"tokens": "table", "positions": "cos_sin", "index": "table"}

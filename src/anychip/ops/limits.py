@@ -18,10 +18,14 @@ EXACT = frozenset(
     (
         *("copy", "cast", "fill", "arange", "neg", "abs", "round", "maximum", "minimum", "where"),
         *("lt", "le", "eq", "reduce_max", "reduce_min", "argmax", "gather_rows", "scatter_rows"),
-        *("topk", "sort", "histogram", "kv_write", "kv_copy_pages", "greedy"),
+        *("topk", "sort", "histogram", "kv_write", "kv_copy_pages", "greedy", "mask_logits"),
     )
 )
 """No arithmetic, or one whose result is representable: nothing to round."""
+
+LOGARITHMS = frozenset(("token_logprobs", "top_logprobs"))
+"""Logarithms of sums, each element for itself: a sum's relative error is an absolute one of its
+logarithm, and that of a nearly certain token is nearly 0."""
 
 HELD = 2.0
 HELD_OF = {"paged_attention": 4.0, "attention_block": 12.0, "mlp_block": 12.0}
@@ -44,6 +48,8 @@ _SUMMED = {
     "softmax": "logits",
     "log_softmax": "logits",
     "sample": "logits",
+    "token_logprobs": "logits",
+    "top_logprobs": "logits",
     "mlp_block": "x",
     "attention_block": "x",
 }

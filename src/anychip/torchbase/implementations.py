@@ -11,7 +11,7 @@ from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
 from anychip.contract.signature import Signature
 from anychip.contract.weights import WeightSpec
-from anychip.torchbase import attention, network, ordering, primitives, sampling
+from anychip.torchbase import attention, logits, network, ordering, primitives, sampling
 from anychip.torchbase.kernel import Kernel
 from anychip.torchbase.queue import Stream
 from anychip.torchbase.views import value_view, view_of
@@ -22,6 +22,7 @@ KERNELS: dict[str, Kernel] = {
     **network.KERNELS,
     **attention.KERNELS,
     **sampling.KERNELS,
+    **logits.KERNELS,
 }
 FLOATS = tuple(d.value for d in DType if d.is_float)
 NUMBERS = (*FLOATS, "int32")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anychip.ops.cases.attention import ATTENTION
 from anychip.ops.cases.blocks import BLOCKS
 from anychip.ops.cases.case import Case, Control
+from anychip.ops.cases.logits import LOGITS
 from anychip.ops.cases.network import NETWORK
 from anychip.ops.cases.primitives import PRIMITIVES
 from anychip.ops.cases.sampling import SAMPLING
@@ -19,6 +20,7 @@ _MAKERS: dict[str, Callable[[str], list[Case]]] = {
     **ATTENTION,
     **BLOCKS,
     **SAMPLING,
+    **LOGITS,
 }
 
 

@@ -31,6 +31,10 @@ _SIZES: dict[str, Sizes] = {
 }
 """Sizes of the case where the defaults hold too few rows."""
 
+_SAMPLING = (
+    *("softmax", "log_softmax", "greedy", "sample"),
+    *("mask_logits", "adjust_logits", "token_logprobs", "top_logprobs"),
+)
 _POSITIVE = ("log", "sqrt", "rsqrt")
 
 
@@ -82,7 +86,7 @@ _CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
     **dict.fromkeys(("lt", "le", "eq", "where"), _inputs("a")),
     **dict.fromkeys(("matmul", "batched_matmul"), _inputs("a")),
     **dict.fromkeys(("silu_and_mul", "gelu_tanh_and_mul"), _gates),
-    **dict.fromkeys(("softmax", "log_softmax", "greedy", "sample"), _inputs("logits")),
+    **dict.fromkeys(_SAMPLING, _inputs("logits")),
     **dict.fromkeys(("scatter_rows", "scatter_add_rows"), _inputs("source")),
     "gather_rows": _inputs("table"),
     "embedding": _inputs("table"),

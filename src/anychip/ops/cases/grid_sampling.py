@@ -16,6 +16,7 @@ from anychip.ops.cases.grid_sizes import (
     Sizes,
     negated,
 )
+from anychip.ops.cases.logits import entries, mask_of, tokens_of
 from anychip.ops.cases.sampling import sample_inputs
 
 _PARAMETERS = {
@@ -53,7 +54,43 @@ _DIMENSIONS = (
 _CROSSED: tuple[Sizes, ...] = ({"R": 1025, "V": 257}, {"R": 1, "V": 32000}, {"R": 1, "V": 1})
 _LOGITS = Family(_DIMENSIONS, _logits, negated("logits", least=2), crossed=_CROSSED)
 
+_LISTED = Dimension("N", 5, (1, 2, 3, 4, 8, 15, 16, 17, 20, 31, 32, 33, 63, 64, 65))
+"""Log-probabilities a row, where the vocabulary has as many."""
+_ENTRIES = Dimension("K", 6, (0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1025))
+
+
+def _mask(op: str, source: Draw, sizes: Sizes) -> Arrays:
+    mask = mask_of(source, sizes["R"], sizes["V"])
+    return {**_logits(op, source, sizes), "mask": mask}
+
+
+def _mask_control(case: Case) -> Control | None:
+    mask = case.inputs["mask"]
+    return Control("every other bit", {"mask": ~mask}) if mask.size else None
+
+
+def _entries(op: str, source: Draw, sizes: Sizes) -> Arrays:
+    found = entries(source, sizes["R"], sizes["V"], sizes["K"])
+    return {**_logits(op, source, sizes), **found}
+
+
+def _tokens(op: str, source: Draw, sizes: Sizes) -> Arrays:
+    return {**_logits(op, source, sizes), **tokens_of(source, sizes["R"], sizes["V"])}
+
+
 SAMPLING: dict[str, Family] = {
     **dict.fromkeys(("softmax", "log_softmax", "greedy"), _LOGITS),
     "sample": Family(_DIMENSIONS, _sample, _sample_control, crossed=_CROSSED),
+    "mask_logits": Family(_DIMENSIONS, _mask, _mask_control, crossed=_CROSSED),
+    "adjust_logits": Family(
+        (*_DIMENSIONS, _ENTRIES), _entries, negated("logits"), crossed=_CROSSED
+    ),
+    "token_logprobs": Family(_DIMENSIONS, _tokens, negated("logits", least=2), crossed=_CROSSED),
+    "top_logprobs": Family(
+        (*_DIMENSIONS, _LISTED),
+        _logits,
+        negated("logits", least=2),
+        lambda sizes: {"n": min(sizes["N"], sizes["V"])},
+        crossed=_CROSSED,
+    ),
 }

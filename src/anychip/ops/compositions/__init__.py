@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anychip.ops.compositions import attention, blocks, network, sampling
+from anychip.ops.compositions import attention, blocks, logits, network, sampling
 
 Recipe = Callable[..., Any]
 """recipe(ops, inputs and attributes by name) -> Value, tuple of them in output order, or None.
@@ -33,4 +33,8 @@ COMPOSITIONS: dict[str, Recipe] = {
     "log_softmax": sampling.log_softmax,
     "greedy": sampling.greedy,
     "sample": sampling.sample,
+    "mask_logits": logits.mask_logits,
+    "adjust_logits": logits.adjust_logits,
+    "token_logprobs": logits.token_logprobs,
+    "top_logprobs": logits.top_logprobs,
 }

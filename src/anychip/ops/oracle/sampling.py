@@ -98,9 +98,64 @@ def _sample(inputs: Inputs, attrs: Attrs) -> Result:
     return Result((np.array(tokens, dtype=np.int32),))
 
 
+def _mask_logits(inputs: Inputs, attrs: Attrs) -> Result:
+    logits, words = wide(inputs["logits"]), inputs["mask"]
+    token = np.arange(logits.shape[1])
+    allowed = words[:, token // 32] >> (token % 32) & 1
+    return Result((np.where(allowed == 1, logits, -np.inf),))
+
+
+def _adjust_logits(inputs: Inputs, attrs: Attrs) -> Result:
+    y = wide(inputs["logits"]).copy()
+    names = ("rows", "ids", "repetition", "bias")
+    for row, token, repetition, bias in zip(*(wide(inputs[n]) for n in names), strict=True):
+        if row < 0:
+            continue
+        logit = y[row, token]
+        scaled = logit / repetition if logit > 0 else logit * repetition
+        y[row, token] = -np.inf if bias == -np.inf else scaled + bias
+    return Result((y,))
+
+
+def _numbers(logits: Array) -> Array:
+    """NaN as -inf."""
+    x = wide(logits)
+    return np.where(np.isnan(x), -np.inf, x)
+
+
+def _logprobs(numbers: Array) -> Array:
+    """[R, V]; NaN throughout a row without a positive finite total."""
+    with np.errstate(all="ignore"):
+        x = _shifted(numbers)
+        total = np.exp(x).sum(axis=-1, keepdims=True)
+        return np.where((total > 0) & (total < np.inf), x - np.log(total), np.nan)
+
+
+def _token_logprobs(inputs: Inputs, attrs: Attrs) -> Result:
+    numbers = _numbers(inputs["logits"])
+    given: Array = inputs["given"]
+    ids = np.where(given >= 0, given, inputs["sampled"])
+    place = np.maximum(ids, 0)[:, None]
+    own = np.take_along_axis(numbers, place, axis=1)
+    logprob = np.take_along_axis(_logprobs(numbers), place, axis=1)[:, 0]
+    rank = 1 + (numbers > own).sum(axis=1)
+    there = ids >= 0
+    return Result((np.where(there, logprob, np.nan), np.where(there, rank, 0).astype(np.int32)))
+
+
+def _top_logprobs(inputs: Inputs, attrs: Attrs) -> Result:
+    numbers = _numbers(inputs["logits"])
+    ids = descending(numbers)[:, : attrs["n"]]
+    return Result((np.take_along_axis(_logprobs(numbers), ids, axis=1), ids))
+
+
 SAMPLING: dict[str, Oracle] = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "greedy": _greedy,
     "sample": _sample,
+    "mask_logits": _mask_logits,
+    "adjust_logits": _adjust_logits,
+    "token_logprobs": _token_logprobs,
+    "top_logprobs": _top_logprobs,
 }
