@@ -11,7 +11,7 @@ import pytest
 from anychip.contract.tensor import Buffer
 from anychip.plan import Row, StepPlan, TableChange
 from anychip.run.batch import Staging, sections, staging_words
-from anychip.run.sizes import Sizes, sizes_of, table_width
+from anychip.run.sizes import SAMPLED, Sizes, sizes_of, table_width
 from anychip.run.tables import PageTables
 
 
@@ -104,7 +104,7 @@ def test_sampling_rows(arrays) -> None:
 
 def test_sizes() -> None:
     sizes = sizes_of(PLAN, page_size=4, most_pages=100)
-    assert sizes == Sizes(6, 3, 2, 8, greedy=False)
+    assert sizes == Sizes(6, 3, 2, 8, SAMPLED)
     assert [table_width(n, 100) for n in (1, 8, 9, 64, 65, 100)] == [8, 8, 16, 64, 100, 100]
 
 

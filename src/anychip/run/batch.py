@@ -40,7 +40,7 @@ def index_shapes(sizes: Sizes) -> dict[str, Shape]:
     given: tokens whose probability is told; SAMPLED_ONE where it is that of the sampled one.
     """
     t, b, r, k = (sizes.tokens,), (sizes.rows,), (sizes.samples,), (sizes.choice.entries,)
-    found = {
+    found: dict[str, Shape] = {
         "tokens": t,
         "positions": t,
         "slots": t,
@@ -72,7 +72,7 @@ _SCORED = Row(slot=-1, tokens=(), start=0, sample=False)
 
 def float_shapes(sizes: Sizes) -> dict[str, Shape]:
     """float32 arrays of a step and their shapes."""
-    found = dict.fromkeys(FLOAT_INPUTS, (sizes.samples,))
+    found: dict[str, Shape] = dict.fromkeys(FLOAT_INPUTS, (sizes.samples,))
     if sizes.choice.entries:
         found |= dict.fromkeys(("repetition", "bias"), (sizes.choice.entries,))
     return found

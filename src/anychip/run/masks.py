@@ -1,4 +1,4 @@
-"""Which tokens may follow, a bit a token: by grammars, lists of allowed tokens and shortest lengths.
+"""Which tokens may follow, a bit each: by grammars, lists of allowed tokens, shortest lengths.
 
 Made in a thread of their own while the network runs, which does not need them.
 """

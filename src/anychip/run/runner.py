@@ -18,11 +18,10 @@ from anychip.run.batch import Staging, staging_words
 from anychip.run.cache import allocate_cache, free_cache
 from anychip.run.choosing import Shapes, read_told, share_out
 from anychip.run.host_pages import HostPages
-from anychip.run.masks import Grammars
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
-from anychip.run.sizes import Choice, Sizes, sizes_of
+from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.weights import DeviceWeights
 
@@ -35,7 +34,8 @@ log = logging.getLogger("anychip.engine")
 class Runner:
     """One model on one chip; owns the weights from here on. The engine's thread alone calls it.
 
-    checker: where it is set, every step is checked.
+    checker: where it is set, every step is checked. shapes: what shapes logits; as it is made, it
+    knows no grammar.
     """
 
     def __init__(
@@ -47,12 +47,8 @@ class Runner:
         *,
         arena: int,
         decide: Decide,
-        eos_ids: frozenset[int] = frozenset(),
-        grammars: Grammars | None = None,
     ) -> None:
-        """arena: bytes of scratch, from `memory_plan.workspace_bytes`. eos_ids: what min_tokens
-        rules out. grammars: what knows them; without, no request may have one. Raises ChipError.
-        """
+        """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
         self._chip, self._plan, self._weights = chip, plan, weights
         self._tables = PageTables(limits.max_running, plan.most_pages)
         steps = StepLimits(limits.max_running, limits.step_tokens)
@@ -66,8 +62,6 @@ class Runner:
             self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
             stack.callback(free_cache, chip.memory, self._caches)
             self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
-            self._shapes = Shapes(plan.config.vocab_size, eos_ids, grammars)
-            stack.callback(self._shapes.close)
             self._allocated = stack.pop_all()
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
@@ -77,19 +71,20 @@ class Runner:
         self.host_traffic = HostTraffic()
         self.last: StepProgram | None = None
         self.checker: StepChecker | None = None
+        self.shapes = Shapes(plan.config.vocab_size, frozenset(plan.config.eos_ids), None)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step and wait for its tokens. Raises ChipError."""
         self._host_pages.run(plan.moves)
         self._tables.apply(plan.changes)
-        self._shapes.begin(plan)
-        entries = self._shapes.entries(plan)
+        self.shapes.begin(plan)
+        entries = self.shapes.entries(plan)
         sizes = sizes_of(
             plan,
             self._plan.group.page_size,
             self._plan.most_pages,
             entries=len(entries.rows),
-            mask_words=self._shapes.mask_words(plan),
+            mask_words=self.shapes.mask_words(plan),
         )
         self._staging.fill(plan, sizes, self._sampled, entries)
         program = self._compute(plan, sizes)
@@ -99,7 +94,7 @@ class Runner:
     def _compute(self, plan: StepPlan, sizes: Sizes) -> StepProgram:
         masks = None
         if sizes.choice.mask_words:
-            masks = self._shapes.make_masks(plan, sizes, self._staging)
+            masks = self.shapes.make_masks(plan, sizes, self._staging)
         if self.checker is not None:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
@@ -120,9 +115,9 @@ class Runner:
             drawn = _of_rows(plan, drawn)
         tokens = tuple(drawn)
         self._sampled[[row.slot for row in plan.rows]] = tokens
-        if sizes.choice == Choice(sizes.choice.greedy):
+        if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
             return StepResult(tokens=tokens)
-        forced, errors = self._shapes.take(plan, tokens)
+        forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
             return StepResult(tokens=tokens, forced=forced, errors=errors)
         logprobs, scores = share_out(plan, read_told(program, self._chip.memory))
@@ -158,6 +153,7 @@ class Runner:
 
     def close(self) -> None:
         """Give back the device's memory, the weights included; tell what was counted."""
+        self.shapes.close()
         traffic = self.host_traffic
         if traffic.calls:
             log.info("host operators: %d calls, %d bytes moved", traffic.calls, traffic.nbytes)
