@@ -15,17 +15,19 @@ from anychip.engine.messages import StartError
 from anychip.engine.offline import OfflineEngine
 from anychip.engine.tables import memory_table
 from anychip.ops.arena import plan_arena
+from anychip.run.masks import mask_words
 from anychip.run.memory_plan import (
     MemoryPlan,
     MemoryWishes,
     NotEnoughMemory,
     StepLimits,
+    most_entries,
     plan_memory,
     workspace_bytes,
 )
 from anychip.run.model_plan import trace_step
 from anychip.run.plan_run import Opened, open_run
-from anychip.run.sizes import Sizes
+from anychip.run.sizes import Choice, Sizes, entry_room
 
 LIMITS = StepLimits(8, 128)
 MIB = 2**20
@@ -113,6 +115,17 @@ def test_start_is_refused_before_weights_are_read(folder: Path) -> None:
     assert not any("loading" in line for line in lines)
 
 
+def draw_choice(draw: random.Random, opened: Opened) -> Choice:
+    """Any way to choose tokens that a step may have."""
+    entries, words = draw.choice([0, 300, 5000]), mask_words(opened.plan.config.vocab_size)
+    return Choice(
+        greedy=draw.random() < 0.5,
+        entries=entry_room(min(entries, most_entries(opened.plan, opened.limits))),
+        mask_words=draw.choice([0, words]),
+        top=draw.choice([-1, 0, 5, 20]),
+    )
+
+
 @pytest.mark.parametrize("primitives", ["false", "true"])
 def test_every_step_fits_the_planned_scratch(folder: Path, primitives: str) -> None:
     asked = config(folder, backend="fake", chip_option={"primitives_only": primitives})
@@ -121,7 +134,8 @@ def test_every_step_fits_the_planned_scratch(folder: Path, primitives: str) -> N
     for tokens in (1, 2, 7, 8, 31, 100, 128):
         for rows in {1, min(tokens, 3), min(tokens, 8)}:
             for pages in (8, 32):
-                sizes = Sizes(tokens, rows, rows, pages, greedy=tokens % 2 == 0)
+                choice = draw_choice(random.Random(tokens), opened)
+                sizes = Sizes(tokens, rows, rows, pages, choice)
                 program = trace_step(opened.plan, sizes, 2, opened.decider)
                 assert plan_arena(program).nbytes <= planned, sizes
     opened.close()
@@ -136,7 +150,8 @@ def test_every_step_of_the_demo_model_fits(demo_model: Path, dtype: str) -> None
     for _ in range(40):
         tokens = draw.choice([draw.randint(1, 130), draw.randint(64, opened.limits.step_tokens)])
         rows = draw.randint(1, min(64, tokens))
-        sizes = Sizes(tokens, rows, draw.randint(0, rows), 64, greedy=draw.random() < 0.5)
+        logit_rows = draw.randint(0, rows + 32)
+        sizes = Sizes(tokens, rows, logit_rows, 64, draw_choice(draw, opened))
         program = trace_step(opened.plan, sizes, 2, opened.decider)
         assert plan_arena(program).nbytes <= planned, sizes
     opened.close()

@@ -88,17 +88,13 @@ def largest_sizes(plan: ModelPlan, limits: StepLimits) -> tuple[Sizes, ...]:
     full, scored = max(rows, tokens), limits.logit_rows
     vocabulary = plan.config.vocab_size
     entries = entry_room(most_entries(plan, limits))
-    choices = (
-        GREEDY,
-        SAMPLED,
-        Choice(False, entries, mask_words(vocabulary), MOST_TOP),
-        Choice(True, entries, mask_words(vocabulary), MOST_TOP),
+    everything = Choice(False, entries, mask_words(vocabulary), MOST_TOP)
+    plain = tuple(
+        Sizes(t, b, b, most, choice)
+        for t, b in ((full, 1), (full, rows), (rows, rows))
+        for choice in (GREEDY, SAMPLED)
     )
-    return tuple(
-        Sizes(t, b, r, most, choice)
-        for t, b, r in ((full, 1, 1), (full, rows, scored), (rows, rows, rows))
-        for choice in choices
-    )
+    return (*plain, Sizes(full, rows, scored, most, everything))
 
 
 def most_entries(plan: ModelPlan, limits: StepLimits) -> int:
