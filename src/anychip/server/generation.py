@@ -11,7 +11,14 @@ import msgspec
 
 from anychip.engine.client import EngineClient, EngineUnavailable
 from anychip.engine.suspects import RequestSuspected
-from anychip.request import Failure, FinishReason, Request, SamplingParams, StepOutput
+from anychip.request import (
+    Failure,
+    FinishReason,
+    Request,
+    SamplingParams,
+    StepOutput,
+    TokenLogprob,
+)
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.metrics import Metrics
@@ -24,16 +31,24 @@ from anychip.text.tokenizer import Tokenizer
 log = logging.getLogger("anychip.server")
 
 
+class ScoredToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of an answer, and how probable it and others were."""
+
+    token: int
+    scores: TokenLogprob
+
+
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """What one choice gained; the last one carries `finish` (stop, length or abort).
 
-    matched: the stop string or stop token that ended it.
+    matched: the stop string or stop token that ended it. logprobs: of the tokens gained.
     """
 
     choice: int
     text: str = ""
     finish: str | None = None
     matched: str | int | None = None
+    logprobs: tuple[ScoredToken, ...] = ()
 
 
 class Choice:

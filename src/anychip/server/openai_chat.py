@@ -11,8 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anychip.server.auth import caller_of
-from anychip.server.errors import bad_request
-from anychip.server.generation import Generation, Piece
+from anychip.server.chat_call import ChatAnswer, ChatCall, prepare
+from anychip.server.chat_events import (
+    ChatEvent,
+    End,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallStart,
+)
 from anychip.server.openai_protocol import (
     CHAT_NOT_YET,
     Chat,
@@ -21,7 +29,10 @@ from anychip.server.openai_protocol import (
     ChatRequest,
     ChunkChoice,
     Delta,
+    FunctionPart,
     Message,
+    MessageToolCall,
+    ToolCallPart,
     Usage,
     check_stream_options,
     sampling_of,
@@ -30,13 +41,7 @@ from anychip.server.openai_protocol import (
 from anychip.server.origin import origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
-from anychip.server.validation import (
-    check_sampling,
-    check_volume,
-    convert,
-    fit_max_tokens,
-    read_object,
-)
+from anychip.server.validation import convert, read_object
 
 
 async def chat_completions(request: Request) -> Response:
@@ -44,88 +49,69 @@ async def chat_completions(request: Request) -> Response:
     service: Service = request.app.state.service
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
-    call = convert(body, ChatRequest, CHAT_NOT_YET)
-    generation = await _begin(service, call, caller_of(request).tenant)
-    answer = _Answer(service, call, generation)
-    if call.stream:
-        return EventStream(answer.events())
-    return await json_answer(request, answer.whole())
+    asked = convert(body, ChatRequest, CHAT_NOT_YET)
+    check_stream_options(asked)
+    answer = await prepare(service, _call(asked, caller_of(request).tenant))
+    told = _Telling(service.model_name, asked, answer)
+    if asked.stream:
+        return EventStream(told.events())
+    return await json_answer(request, told.whole())
 
 
-async def _begin(service: Service, call: ChatRequest, tenant: str | None) -> Generation:
-    service.check_model(call.model)
-    check_stream_options(call)
-    sampling = sampling_of(call)
-    check_sampling(sampling, service.info.vocab_size)
-    origin = origin_of(call, tenant, "chatcmpl")
-    variables = call.chat_template_kwargs or {}
-    for name in ("messages", "tools", "add_generation_prompt"):
-        if name in variables:
-            raise bad_request(f"chat_template_kwargs: {name!r} is set by the server", name)
-    prompt = await service.texts.chat(call.messages, variables)
-    limit = fit_max_tokens(sampling, len(prompt), None, service.room)
-    most = service.config.max_tokens_per_call
-    check_volume(sampling.n, limit, sampling.max_tokens_name, most)
-    return Generation(service, origin, [prompt], [limit], sampling, at_start=True)
+def _call(asked: ChatRequest, tenant: str | None) -> ChatCall:
+    return ChatCall(
+        model=asked.model,
+        messages=asked.messages,
+        sampling=sampling_of(asked),
+        origin=origin_of(asked, tenant, "chatcmpl"),
+        variables=asked.chat_template_kwargs or {},
+    )
 
 
-class _Answer:
-    """The generation in OpenAI's words."""
+class _Telling:
+    """The answer in OpenAI's words."""
 
-    def __init__(self, service: Service, call: ChatRequest, generation: Generation) -> None:
-        self._generation = generation
-        self._model = service.model_name
+    def __init__(self, model: str, asked: ChatRequest, answer: ChatAnswer) -> None:
+        self._answer = answer
+        self._model = model
         self._created = int(time.time())
-        self._usage = bool(call.stream_options and call.stream_options.include_usage)
+        self._usage = bool(asked.stream_options and asked.stream_options.include_usage)
 
     async def whole(self) -> Chat:
         """The answer in one piece."""
-        generation = self._generation
-        await generation.run()
+        replies = await self._answer.replies()
         return Chat(
-            id=generation.origin.rid,
+            id=self._answer.origin.rid,
             created=self._created,
             model=self._model,
-            choices=[
-                ChatChoice(
-                    index=choice.index,
-                    message=Message(content=choice.text),
-                    finish_reason=choice.finish,
-                    matched_stop=choice.matched,
-                )
-                for choice in generation.choices
-            ],
-            usage=usage_of(generation.usage()),
+            choices=[_choice(reply) for reply in replies],
+            usage=usage_of(self._answer.usage()),
         )
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer as server-sent events: roles, texts, ends, usage, [DONE]."""
         begun = False
-        async with aclosing(self._generation.pieces()) as pieces:
-            async for piece in pieces:
+        async with aclosing(self._answer.events()) as told:
+            async for one in told:
                 if not begun:
                     begun = True
-                    for choice in self._generation.choices:
-                        yield self._chunk(choice.index, Delta(role="assistant", content=""))
-                for data in self._piece(piece):
-                    yield data
+                    for choice in self._answer.choices:
+                        yield self._chunk(choice, Delta(role="assistant", content=""))
+                yield self._event(one)
         if self._usage:
-            yield event(self._envelope([], usage_of(self._generation.usage())))
+            yield event(self._envelope([], usage_of(self._answer.usage())))
         yield DONE
 
-    def _piece(self, piece: Piece) -> list[bytes]:
-        events = []
-        if piece.text:
-            events.append(self._chunk(piece.choice, Delta(content=piece.text)))
-        if piece.finish is not None:
+    def _event(self, one: ChatEvent) -> bytes:
+        if isinstance(one, End):
             end = ChunkChoice(
-                index=piece.choice,
+                index=one.choice,
                 delta=Delta(),
-                finish_reason=piece.finish,
-                matched_stop=piece.matched,
+                finish_reason=one.finish,
+                matched_stop=one.matched,
             )
-            events.append(event(self._envelope([end])))
-        return events
+            return event(self._envelope([end]))
+        return self._chunk(one.choice, _delta(one))
 
     def _chunk(self, index: int, delta: Delta) -> bytes:
         return event(self._envelope([ChunkChoice(index=index, delta=delta)]))
@@ -136,9 +122,40 @@ class _Answer:
         if usage is msgspec.UNSET and self._usage:
             usage = None  # OpenAI sends the field as null in all chunks but the last
         return ChatChunk(
-            id=self._generation.origin.rid,
+            id=self._answer.origin.rid,
             created=self._created,
             model=self._model,
             choices=choices,
             usage=usage,
         )
+
+
+def _delta(one: TextDelta | ReasoningDelta | ToolCallStart | ToolCallArguments) -> Delta:
+    if isinstance(one, TextDelta):
+        return Delta(content=one.text)
+    if isinstance(one, ReasoningDelta):
+        return Delta(reasoning_content=one.text)
+    if isinstance(one, ToolCallStart):
+        begun = FunctionPart(name=one.name, arguments="")
+        part = ToolCallPart(index=one.index, id=one.id, type="function", function=begun)
+    else:
+        part = ToolCallPart(index=one.index, function=FunctionPart(arguments=one.delta))
+    return Delta(tool_calls=[part])
+
+
+def _choice(reply: Reply) -> ChatChoice:
+    calls = [
+        MessageToolCall(id=call.id, function=FunctionPart(name=call.name, arguments=call.arguments))
+        for call in reply.tool_calls
+    ]
+    message = Message(
+        content=None if calls and not reply.text else reply.text,
+        reasoning_content=reply.reasoning or msgspec.UNSET,
+        tool_calls=calls or msgspec.UNSET,
+    )
+    return ChatChoice(
+        index=reply.choice,
+        message=message,
+        finish_reason=reply.finish,
+        matched_stop=reply.matched,
+    )

@@ -166,11 +166,37 @@ def usage_of(counts: Counts) -> Usage:
     )
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """The assistant's answer."""
+class FunctionPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The function that a tool call calls. arguments: a JSON text, or a part of one."""
 
-    content: str
+    name: str | None = None
+    arguments: str
+
+
+class MessageToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole tool call of the assistant."""
+
+    id: str
+    function: FunctionPart
+    type: str = "function"
+
+
+class ToolCallPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a chunk adds to a tool call; the first one names it."""
+
+    index: int
+    function: FunctionPart
+    id: str | None = None
+    type: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """The assistant's answer. content: null where it is tool calls alone."""
+
+    content: str | None
     role: str = "assistant"
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[MessageToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +225,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallPart] | None = None
 
 
 class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):

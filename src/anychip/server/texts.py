@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -55,7 +55,7 @@ class Texts:
         return await self._do(sum(map(len, given)), work, param)
 
     async def chat(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any]
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
     ) -> tuple[int, ...]:
         """Token ids of a chat, up to where the assistant speaks. ApiError 400 as the template."""
 
