@@ -20,7 +20,7 @@ from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import CacheLimits, StepPlan, StepResult
-from anychip.request import Failure, FinishReason, Request, StepOutput
+from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 IM_START, EOS = 256, 257
@@ -50,14 +50,26 @@ class ScriptedRunner:
         for row in () if self.polite else plan.rows:
             for token in row.tokens:
                 misbehave(token)
+        tokens = [next_token(row.tokens[-1], row.noise) if row.sample else -1 for row in plan.rows]
+        rows = list(enumerate(plan.rows))
         return StepResult(
-            tokens=tuple(
-                next_token(row.tokens[-1], row.noise) if row.sample else -1 for row in plan.rows
-            )
+            tokens=tuple(tokens),
+            logprobs={n: told(tokens[n], row.logprobs) for n, row in rows if row.logprobs >= 0},
+            scores={
+                n: tuple(told(token, row.score.top) for token in row.score.tokens)
+                for n, row in rows
+                if row.score
+            },
         )
 
     def close(self) -> None:
         pass
+
+
+def told(token: int, top: int) -> TokenLogprob:
+    """A token's logprob is its id, negative, in hundredths; the likeliest are the ids below it."""
+    likeliest = tuple((token - n, -(token - n) / 100) for n in range(1, top + 1))
+    return TokenLogprob(-token / 100, top + 1, likeliest)
 
 
 def misbehave(token: int) -> None:

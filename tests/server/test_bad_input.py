@@ -51,8 +51,21 @@ FIELDS = [
     ({"rid": "a\nb"}, "rid", "printable"),
     ({"rid": ""}, "rid", "1 to 256"),
     ({"temprature": 1}, "temprature", "unknown field 'temprature'"),
-    ({"frequency_penalty": 0.5}, "frequency_penalty", "not supported yet"),
-    ({"logit_bias": {"5": 1}}, "logit_bias", "not supported yet"),
+    ({"frequency_penalty": 2.5}, "frequency_penalty", "at most 2"),
+    ({"presence_penalty": -3}, "presence_penalty", "at least -2"),
+    ({"repetition_penalty": 0}, "repetition_penalty", "over 0"),
+    ({"logit_bias": {"260": 1}}, "logit_bias", "0 to 259"),
+    ({"logit_bias": {"-1": 1}}, "logit_bias", "token ids"),
+    ({"logit_bias": {"the": 1}}, "logit_bias", "token ids"),
+    ({"logit_bias": {"5": 101}}, "logit_bias", "at most 100"),
+    ({"logit_bias": {str(n): 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
+    ({"allowed_token_ids": []}, "allowed_token_ids", "empty"),
+    ({"allowed_token_ids": [5, 260]}, "allowed_token_ids", "0 to 259"),
+    ({"bad_words": [""]}, "bad_words", "1 to 256"),
+    ({"bad_words": ["x"] * 129}, "bad_words", "at most 128"),
+    ({"min_tokens": 5, "max_tokens": 4}, "min_tokens", "at most max_tokens, which is 4"),
+    ({"min_tokens": -1}, "min_tokens", "at least 0"),
+    ({"min_p": True}, "min_p", "got `bool`"),
     ({"response_format": {"type": "json_object"}}, "response_format", "not supported yet"),
 ]
 
@@ -70,21 +83,25 @@ def test_fields_outside_their_limits(http, path, fields, param, text):
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"echo": True}, "echo"),
-        ({"best_of": 2}, "best_of"),
-        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"best_of": 2, "n": 3}, "best_of"),
+        ({"best_of": 129}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"max_tokens": 0}, "max_tokens"),
         ({"suffix": "x"}, "suffix"),
         ({"messages": HI}, "messages"),
     ],
 )
-def test_completion_fields_that_are_not_there_yet(http, fields, param):
+def test_completion_fields_that_are_refused(http, fields, param):
     assert post(http, COMPLETIONS, {"prompt": "abc", **fields})["param"] == param
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"continue_final_message": True}, "continue_final_message"),
@@ -143,7 +160,10 @@ def test_messages_that_make_no_prompt(http, messages, text):
         ({"text": "a", "sampling_params": {"max_new_tokens": 999}}, "max_new_tokens is 999"),
         ({"text": "a", "sampling_params": {"regex": "a*"}}, "regex is not supported yet"),
         ({"text": "a", "sampling_params": {"max_tokens": 3}}, "unknown field 'max_tokens'"),
-        ({"text": "a", "return_logprob": True}, "return_logprob is not supported yet"),
+        ({"text": "a", "top_logprobs_num": 2}, "need return_logprob: true"),
+        ({"text": "a", "logprob_start_len": 0}, "need return_logprob: true"),
+        ({"text": "a", "token_ids_logprob": [5]}, "token_ids_logprob is not supported yet"),
+        ({"text": "a", "sampling_params": {"min_new_tokens": 129}}, "min_new_tokens is 129"),
         ({"input_ids": [300]}, "input_ids[0] is 300"),
         ({"input_ids": []}, "empty"),
         ({"text": "a", "rid": ["x"]}, "rid: Expected"),

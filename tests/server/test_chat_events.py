@@ -11,7 +11,7 @@ from anychip.server.chat_events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from anychip.server.generation import Piece, ScoredToken
+from anychip.server.choice import Piece, ScoredToken
 
 SCORES = TokenLogprob(logprob=-0.5, rank=1, top=((7, -0.5), (8, -1.5)))
 LOGPROBS = (ScoredToken(token=7, scores=SCORES),)

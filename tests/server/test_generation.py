@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from anychip.request import FinishReason, StepOutput
+from anychip.server.choice import Choice
 from anychip.server.errors import ApiError
-from anychip.server.generation import Choice
-from anychip.server.validation import Room, Sampling, check_volume, fit_max_tokens
+from anychip.server.room import Room, check_volume, fit_max_tokens
+from anychip.server.sampling import Sampling
 from anychip.text.load import open_tokenizer
 
 FACE = "\U0001f642"
@@ -31,7 +32,8 @@ def feed(choice, *steps, finish=FinishReason.LENGTH):
 
 
 def choice_of(tokenizer, *stops, interval=1):
-    return Choice(0, tokenizer, stops, interval=interval, at_start=False)
+    sampling = Sampling(max_tokens=None, stop=stops)
+    return Choice(0, tokenizer, sampling, interval=interval, at_start=False)
 
 
 def test_a_step_of_several_tokens_is_cut_inside_at_a_stop_string(tokenizer):

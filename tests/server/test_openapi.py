@@ -132,5 +132,6 @@ def test_fields_of_a_request_are_told_with_their_limits():
     chat = document(False, "tiny", 260)["components"]["schemas"]["ChatRequest"]
     fields = chat["properties"]
     assert fields["n"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 128}
-    assert fields["logprobs"] == {"enum": [None, False]} and fields["user"] == {}
+    assert fields["lora_path"] == {"enum": [None]}
+    assert fields["user"] == {} and fields["top_logprobs"]["anyOf"][0]["maximum"] == 20
     assert chat["additionalProperties"] is False and chat["required"] == ["messages"]

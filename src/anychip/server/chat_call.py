@@ -12,8 +12,9 @@ from anychip.server.chat_events import ChatEvent, PlainReader, Reader, Reply, Te
 from anychip.server.errors import bad_request
 from anychip.server.generation import Generation, Usage
 from anychip.server.origin import Origin
+from anychip.server.room import check_volume, fit_max_tokens
+from anychip.server.sampling import Sampling, check_sampling
 from anychip.server.service import Service
-from anychip.server.validation import Sampling, check_sampling, check_volume, fit_max_tokens
 
 _SET_BY_US = ("messages", "tools", "add_generation_prompt")
 

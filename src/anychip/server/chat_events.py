@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from anychip.server.generation import Piece, ScoredToken
+from anychip.server.choice import Piece, ScoredToken
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True):

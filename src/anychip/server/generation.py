@@ -17,125 +17,16 @@ from anychip.request import (
     Request,
     SamplingParams,
     StepOutput,
-    TokenLogprob,
 )
 from anychip.schedule.refusal import QueueFull, RequestRefused
+from anychip.server.choice import Choice, Piece
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
+from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service
-from anychip.server.validation import Sampling
-from anychip.text.stop import StopChecker
-from anychip.text.tokenizer import Tokenizer
 
 log = logging.getLogger("anychip.server")
-
-
-class ScoredToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token of an answer, and how probable it and others were."""
-
-    token: int
-    scores: TokenLogprob
-
-
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """What one choice gained; the last one carries `finish` (stop, length or abort).
-
-    matched: the stop string or stop token that ended it. logprobs: of the tokens gained.
-    """
-
-    choice: int
-    text: str = ""
-    finish: str | None = None
-    matched: str | int | None = None
-    logprobs: tuple[ScoredToken, ...] = ()
-
-
-class Choice:
-    """One sequence: its tokens so far, their text up to a stop string, and how it ended."""
-
-    def __init__(
-        self,
-        index: int,
-        tokenizer: Tokenizer,
-        stops: Sequence[str],
-        *,
-        interval: int,
-        at_start: bool,
-    ) -> None:
-        self.index = index
-        self.token_ids: list[int] = []
-        self.finish: str | None = None
-        self.matched: str | int | None = None
-        self.cached_tokens = 0
-        self.retractions = 0
-        self._written: list[str] = []
-        self._detokenizer = tokenizer.detokenizer(skip_special_tokens=True, at_start=at_start)
-        self._stops = StopChecker(stops) if stops else None
-        self._interval = interval
-        self._unsent = 0
-        self._due = 1
-
-    @property
-    def text(self) -> str:
-        """All text so far."""
-        return "".join(self._written)
-
-    def take(self, output: StepOutput) -> Piece | None:
-        """Take in a step's output; a piece when something is to be told."""
-        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
-        self.retractions = max(self.retractions, output.retractions)
-        self._read(output)
-        if self.finish is None and output.finish is not None:
-            self._end(output.finish)
-        if self.finish is None and len(self.token_ids) < self._due:
-            return None
-        self._due = len(self.token_ids) + self._interval
-        text = "".join(self._written[self._unsent :])
-        self._unsent = len(self._written)
-        if not text and self.finish is None:
-            return None
-        return Piece(choice=self.index, text=text, finish=self.finish, matched=self.matched)
-
-    def _read(self, output: StepOutput) -> None:
-        tokens = output.token_ids
-        # The stop token counts as generated; its text is nobody's business.
-        stop_token = tokens[-1:] if output.finish is FinishReason.STOP else ()
-        shown = tokens[: len(tokens) - len(stop_token)]
-        if self._stops is None:
-            self._written.append(self._detokenizer.feed(shown))
-            self.token_ids.extend(shown)
-        else:
-            self._read_until_stop(shown)
-        if stop_token and self.finish is None:
-            self.token_ids.extend(stop_token)
-            self.matched = stop_token[0]
-
-    def _read_until_stop(self, tokens: Sequence[int]) -> None:
-        """One token at a time, so that none after the stop string is counted."""
-        for token in tokens:
-            self.token_ids.append(token)
-            if self._check(self._detokenizer.feed((token,))):
-                return
-
-    def _check(self, text: str) -> bool:
-        """Write `text` up to a stop string; whether there was one."""
-        if self._stops is None:
-            self._written.append(text)
-            return False
-        result = self._stops.feed(text)
-        self._written.append(result.text_to_emit)
-        if result.stopped is None:
-            return False
-        self.finish, self.matched = "stop", result.stopped
-        return True
-
-    def _end(self, finish: FinishReason) -> None:
-        if self._check(self._detokenizer.flush()):
-            return
-        if self._stops is not None:
-            self._written.append(self._stops.flush())
-        self.finish = finish.value
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,24 +58,23 @@ class Generation:
         self.n = sampling.n
         self.started = time.monotonic()
         self._service = service
-        self._sampling = sampling
+        self.sampling = sampling
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
         self.choices: list[Choice] = []
         self._requests: list[Request] = []
         for prompt, limit in zip(prompts, max_tokens, strict=True):
+            params = sampling_params(sampling, limit, seed, service.tokenizer)
             for draw in range(sampling.n):
-                self._add(prompt, sampling_params(sampling, limit, seed, draw), sampling, at_start)
+                self._add(prompt, of_draw(params, draw), at_start)
         self._by_id = {request.id: i for i, request in enumerate(self._requests)}
 
-    def _add(
-        self, prompt: tuple[int, ...], params: SamplingParams, sampling: Sampling, at_start: bool
-    ) -> None:
+    def _add(self, prompt: tuple[int, ...], params: SamplingParams, at_start: bool) -> None:
         service = self._service
         choice = Choice(
             len(self.choices),
             service.tokenizer,
-            sampling.stop,
+            self.sampling,
             interval=service.config.stream_interval,
             at_start=at_start,
         )
@@ -205,7 +95,7 @@ class Generation:
         too long, 500 it failed on the way.
         """
         with self._service.registered(self):
-            self._service.request_log.begun(self.origin, self.prompts, self._sampling)
+            self._service.request_log.begun(self.origin, self.prompts, self.sampling)
             timing = Timing(self._service, self.started, len(self.choices))
             try:
                 async with aclosing(self._client.generate(*self._requests)) as outputs:
@@ -268,21 +158,6 @@ class Generation:
         if choice.finish is not None and output.finish is None:
             self._client.abort(output.request_id)
         return piece
-
-
-def sampling_params(sampling: Sampling, max_tokens: int, seed: int, draw: int) -> SamplingParams:
-    """The engine's form of checked settings, for one choice."""
-    return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=seed,
-        draw=draw,
-        stop_token_ids=sampling.stop_token_ids,
-        ignore_eos=sampling.ignore_eos,
-    )
 
 
 def _refused(error: EngineUnavailable | RequestRefused, retry_after: int) -> ApiError:

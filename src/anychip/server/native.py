@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import math
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from anychip.engine.client import EngineUnavailable
 from anychip.server.auth import caller_of, require_admin
 from anychip.server.errors import ApiError, bad_request, unavailable
-from anychip.server.generation import Choice, Generation
+from anychip.server.generation import Generation
+from anychip.server.native_answer import NativeAnswer
 from anychip.server.native_protocol import (
     DEFAULT_MAX_TOKENS,
     GENERATE_NOT_YET,
@@ -24,28 +22,17 @@ from anychip.server.native_protocol import (
     DetokenizeAnswer,
     DetokenizeRequest,
     FlushAnswer,
-    GenerateAnswer,
     GenerateRequest,
-    MetaInfo,
     NativeSampling,
     TokenizeAnswer,
     TokenizeRequest,
 )
-from anychip.server.openai_protocol import stop_strings
 from anychip.server.origin import origin_of
+from anychip.server.room import Room, check_count, check_list, check_volume, fit_max_tokens
+from anychip.server.sampling import Sampling, check_logprobs, check_sampling, shared_settings
 from anychip.server.service import Service
-from anychip.server.stream import DONE, EventStream, event, json_answer, json_response
-from anychip.server.validation import (
-    Room,
-    Sampling,
-    check_count,
-    check_list,
-    check_sampling,
-    check_volume,
-    convert,
-    fit_max_tokens,
-    read_object,
-)
+from anychip.server.stream import EventStream, json_answer, json_response
+from anychip.server.validation import convert, read_object, within
 
 
 async def generate(request: Request) -> Response:
@@ -63,10 +50,10 @@ async def generate(request: Request) -> Response:
     sequences, most = len(prompts) * sampling.n, service.config.max_tokens_per_call
     check_volume(sequences, max(limits), "max_new_tokens", most)
     generation = Generation(service, origin, ids, limits, sampling)
-    alone = single and sampling.n == 1
+    answer = NativeAnswer(generation, call, service.tokenizer, alone=single and sampling.n == 1)
     if call.stream:
-        return EventStream(_events(generation, alone))
-    return await json_answer(request, _whole(generation, alone))
+        return EventStream(answer.events())
+    return await json_answer(request, answer.whole())
 
 
 def _prompts_of(call: GenerateRequest, room: Room) -> tuple[str, list[str | list[int]], bool]:
@@ -93,64 +80,30 @@ def _sampling_of(call: GenerateRequest, vocab_size: int) -> Sampling:
     sampling = Sampling(
         max_tokens=params.max_new_tokens,
         max_tokens_name="max_new_tokens",
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        min_p=params.min_p,
+        min_tokens=params.min_new_tokens or 0,
+        min_tokens_name="min_new_tokens",
         seed=params.sampling_seed,
-        n=params.n,
-        stop=stop_strings(params.stop),
-        stop_token_ids=tuple(params.stop_token_ids or ()),
-        ignore_eos=params.ignore_eos,
+        **_logprobs(call),
+        **shared_settings(params),
     )
     check_sampling(sampling, vocab_size)
     return sampling
 
 
-async def _whole(generation: Generation, alone: bool) -> object:
-    await generation.run()
-    answers = [_answer(generation, choice) for choice in generation.choices]
-    return answers[0] if alone else answers
-
-
-async def _events(generation: Generation, alone: bool) -> AsyncGenerator[bytes, None]:
-    async with aclosing(generation.pieces()) as pieces:
-        async for piece in pieces:
-            answer = _answer(generation, generation.choices[piece.choice])
-            if not alone:
-                answer = msgspec.structs.replace(answer, index=piece.choice)
-            yield event(answer)
-    yield DONE
-
-
-def _answer(generation: Generation, choice: Choice) -> GenerateAnswer:
-    """One sequence as SGLang tells it."""
-    prompt = choice.index // generation.n
-    rid = generation.origin.rid
-    several = len(generation.choices) > 1
-    return GenerateAnswer(
-        text=choice.text,
-        output_ids=list(choice.token_ids),
-        meta_info=MetaInfo(
-            id=f"{rid}_{choice.index}" if several else rid,
-            finish_reason=_finish_reason(choice),
-            prompt_tokens=len(generation.prompts[prompt]),
-            completion_tokens=len(choice.token_ids),
-            cached_tokens=choice.cached_tokens,
-            num_retractions=choice.retractions,
-            e2e_latency=time.monotonic() - generation.started,
-        ),
-    )
-
-
-def _finish_reason(choice: Choice) -> dict[str, Any] | None:
-    if choice.finish is None:
-        return None
-    if choice.finish == "length":
-        return {"type": "length", "length": len(choice.token_ids)}
-    if choice.finish == "abort":
-        return {"type": "abort", "message": "the request was aborted"}
-    return {"type": choice.finish, "matched": choice.matched}
+def _logprobs(call: GenerateRequest) -> dict[str, Any]:
+    start = -1 if call.logprob_start_len is None else call.logprob_start_len
+    within("logprob_start_len", start, -1, math.inf, "-1: none of the prompt")
+    top = max(0, check_logprobs("top_logprobs_num", call.top_logprobs_num))
+    if not call.return_logprob:
+        if top or start >= 0:
+            raise bad_request(
+                "top_logprobs_num and logprob_start_len need return_logprob: true", "return_logprob"
+            )
+        return {}
+    asked = {"logprobs": top}
+    if start >= 0:
+        asked |= {"prompt_logprobs": top, "prompt_logprobs_from": max(1, start)}
+    return asked
 
 
 async def tokenize(request: Request) -> Response:

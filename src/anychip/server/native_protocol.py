@@ -14,27 +14,46 @@ DEFAULT_MAX_TOKENS = 128
 
 
 class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """`sampling_params` of /generate."""
+    """`sampling_params` of /generate. Null is the default for every field."""
 
     max_new_tokens: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
+    min_new_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
     sampling_seed: int | None = None
-    n: int = 1
+    n: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
+    ignore_eos: bool | None = None
 
 
 class GenerateRequest(OriginFields, frozen=True, kw_only=True):
-    """Body of /generate: text or input_ids, one or a list."""
+    """Body of /generate: text or input_ids, one or a list.
+
+    return_logprob: of every output token, and of the prompt's from logprob_start_len on (-1: of
+    none); top_logprobs_num: and so many likeliest beside each.
+    """
 
     text: str | list[str] | None = None
     input_ids: list[int | list[int]] | None = None
     sampling_params: dict[str, Any] | None = None
     stream: bool = False
+    return_logprob: bool | None = None
+    logprob_start_len: int | None = None
+    top_logprobs_num: int | None = None
+    return_text_in_logprobs: bool | None = None
+
+
+LogprobRow = tuple[float | None, int, str | None]
+"""Logprob, token id, and the token's text where that was asked for."""
 
 
 class MetaInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +66,10 @@ class MetaInfo(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     num_retractions: int
     e2e_latency: float
+    input_token_logprobs: list[LogprobRow] | msgspec.UnsetType = msgspec.UNSET
+    output_token_logprobs: list[LogprobRow] | msgspec.UnsetType = msgspec.UNSET
+    input_top_logprobs: list[list[LogprobRow] | None] | msgspec.UnsetType = msgspec.UNSET
+    output_top_logprobs: list[list[LogprobRow]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,11 +138,7 @@ GENERATE_NOT_YET: NotYet = {
     "image_data": (),
     "audio_data": (),
     "video_data": (),
-    "return_logprob": (False,),
-    "logprob_start_len": (-1,),
-    "top_logprobs_num": (0,),
     "token_ids_logprob": (),
-    "return_text_in_logprobs": (True, False),
     "return_hidden_states": (False,),
     "session_params": (),
     "lora_path": (),
@@ -128,11 +147,6 @@ GENERATE_NOT_YET: NotYet = {
 }
 
 SAMPLING_NOT_YET: NotYet = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_new_tokens": (0,),
-    "logit_bias": ({},),
     "regex": (),
     "json_schema": (),
     "ebnf": (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -21,6 +21,8 @@ from anychip.server.chat_events import (
     ToolCallArguments,
     ToolCallStart,
 )
+from anychip.server.choice import ScoredToken
+from anychip.server.logprobs import ChatLogprobs, chat_logprobs
 from anychip.server.openai_protocol import (
     CHAT_NOT_YET,
     Chat,
@@ -52,7 +54,7 @@ async def chat_completions(request: Request) -> Response:
     asked = convert(body, ChatRequest, CHAT_NOT_YET)
     check_stream_options(asked)
     answer = await prepare(service, _call(asked, caller_of(request).tenant))
-    told = _Telling(service.model_name, asked, answer)
+    told = _Telling(service, asked, answer)
     if asked.stream:
         return EventStream(told.events())
     return await json_answer(request, told.whole())
@@ -71,9 +73,11 @@ def _call(asked: ChatRequest, tenant: str | None) -> ChatCall:
 class _Telling:
     """The answer in OpenAI's words."""
 
-    def __init__(self, model: str, asked: ChatRequest, answer: ChatAnswer) -> None:
+    def __init__(self, service: Service, asked: ChatRequest, answer: ChatAnswer) -> None:
         self._answer = answer
-        self._model = model
+        self._model = service.model_name
+        self._table = service.tokenizer.table
+        self._scored = bool(asked.logprobs)
         self._created = int(time.time())
         self._usage = bool(asked.stream_options and asked.stream_options.include_usage)
 
@@ -84,7 +88,7 @@ class _Telling:
             id=self._answer.origin.rid,
             created=self._created,
             model=self._model,
-            choices=[_choice(reply) for reply in replies],
+            choices=[_choice(reply, self._logprobs(reply.logprobs)) for reply in replies],
             usage=usage_of(self._answer.usage()),
         )
 
@@ -111,10 +115,14 @@ class _Telling:
                 matched_stop=one.matched,
             )
             return event(self._envelope([end]))
-        return self._chunk(one.choice, _delta(one))
+        logprobs = self._logprobs(one.logprobs) if isinstance(one, TextDelta) else None
+        return self._chunk(one.choice, _delta(one), logprobs)
 
-    def _chunk(self, index: int, delta: Delta) -> bytes:
-        return event(self._envelope([ChunkChoice(index=index, delta=delta)]))
+    def _chunk(self, index: int, delta: Delta, logprobs: ChatLogprobs | None = None) -> bytes:
+        return event(self._envelope([ChunkChoice(index=index, delta=delta, logprobs=logprobs)]))
+
+    def _logprobs(self, scored: Sequence[ScoredToken]) -> ChatLogprobs | None:
+        return chat_logprobs(scored, self._table.piece) if self._scored else None
 
     def _envelope(
         self, choices: list[ChunkChoice], usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
@@ -143,7 +151,7 @@ def _delta(one: TextDelta | ReasoningDelta | ToolCallStart | ToolCallArguments) 
     return Delta(tool_calls=[part])
 
 
-def _choice(reply: Reply) -> ChatChoice:
+def _choice(reply: Reply, logprobs: ChatLogprobs | None) -> ChatChoice:
     calls = [
         MessageToolCall(id=call.id, function=FunctionPart(name=call.name, arguments=call.arguments))
         for call in reply.tool_calls
@@ -158,4 +166,5 @@ def _choice(reply: Reply) -> ChatChoice:
         message=message,
         finish_reason=reply.finish,
         matched_stop=reply.matched,
+        logprobs=logprobs,
     )

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
+from anychip.request import NO_LOGPROBS
 from anychip.server.errors import bad_request
 from anychip.server.generation import Usage as Counts
+from anychip.server.logprobs import ChatLogprobs, CompletionLogprobs
 from anychip.server.origin import OriginFields
-from anychip.server.validation import Sampling
+from anychip.server.sampling import Sampling, check_logprobs, shared_settings
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,16 +22,26 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CallFields(OriginFields, frozen=True, kw_only=True):
-    """What both kinds of completion share. Null is the default for every field."""
+    """What both kinds of completion share. Null is the default for every field.
+
+    logit_bias: by token id, written as a text.
+    """
 
     model: str | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
     seed: int | None = None
     n: int | None = None
     max_tokens: int | None = None
+    min_tokens: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
@@ -38,27 +50,34 @@ class CallFields(OriginFields, frozen=True, kw_only=True):
 
 
 class CompletionRequest(CallFields, frozen=True, kw_only=True):
-    """Body of /v1/completions. prompt: text or ids, one or several."""
+    """Body of /v1/completions. prompt: text or ids, one or several.
+
+    logprobs: of each token, and so many likeliest beside it. echo: the prompt comes back before
+    its continuation. best_of: so many are drawn, of which the `n` most probable are told.
+    """
 
     prompt: str | list[str | int | list[int]]
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
 
 
 class ChatRequest(CallFields, frozen=True, kw_only=True):
-    """Body of /v1/chat/completions. chat_template_kwargs: variables for the template."""
+    """Body of /v1/chat/completions. chat_template_kwargs: variables for the template.
+
+    logprobs: whether each token's is told; top_logprobs: and so many likeliest beside it.
+    """
 
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
 NotYet = Mapping[str, Collection[Any]]
 
 _NOT_YET: NotYet = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "min_tokens": (0,),
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
@@ -75,16 +94,11 @@ _NOT_YET: NotYet = {
 
 COMPLETION_NOT_YET: NotYet = {
     **_NOT_YET,
-    "best_of": (1,),
-    "echo": (False,),
-    "logprobs": (False,),
     "suffix": ("",),
 }
 
 CHAT_NOT_YET: NotYet = {
     **_NOT_YET,
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -112,27 +126,21 @@ def sampling_of(call: CallFields) -> Sampling:
     return Sampling(
         max_tokens=limit,
         max_tokens_name=name,
-        temperature=_or(call.temperature, 1.0),
-        top_p=_or(call.top_p, 1.0),
-        top_k=_or(call.top_k, -1),
-        min_p=_or(call.min_p, 0.0),
+        min_tokens=call.min_tokens or 0,
         seed=call.seed,
-        n=_or(call.n, 1),
-        stop=stop_strings(call.stop),
-        stop_token_ids=tuple(call.stop_token_ids or ()),
-        ignore_eos=bool(call.ignore_eos),
+        logprobs=_logprobs(call),
+        **shared_settings(call),
     )
 
 
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
-def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
-    """One stop string or several as a tuple."""
-    if stop is None:
-        return ()
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+def _logprobs(call: CallFields) -> int:
+    if not isinstance(call, ChatRequest):
+        assert isinstance(call, CompletionRequest)
+        return check_logprobs("logprobs", call.logprobs)
+    top = check_logprobs("top_logprobs", call.top_logprobs)
+    if top > 0 and not call.logprobs:
+        raise bad_request("top_logprobs needs logprobs: true", "top_logprobs")
+    return max(top, 0) if call.logprobs else NO_LOGPROBS
 
 
 def check_stream_options(call: CallFields) -> None:
@@ -206,7 +214,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     message: Message
     finish_reason: str | None
     matched_stop: str | int | None = None
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +244,7 @@ class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     delta: Delta
     finish_reason: str | None = None
     matched_stop: str | int | msgspec.UnsetType | None = msgspec.UNSET
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,7 +265,7 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     finish_reason: str | None = None
     matched_stop: str | int | msgspec.UnsetType | None = msgspec.UNSET
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

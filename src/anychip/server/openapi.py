@@ -15,25 +15,53 @@ from anychip.server.endpoints import ENDPOINTS, Endpoint
 from anychip.server.errors import ErrorEnvelope
 from anychip.server.native_protocol import SAMPLING_NOT_YET, NativeSampling
 from anychip.server.origin import HIGHEST, LOWEST, MAX_PART_CHARS
-from anychip.server.service import Service
-from anychip.server.stream import json_response
-from anychip.server.validation import (
-    HARMLESS,
+from anychip.server.sampling import (
+    MAX_BAD_WORD_CHARS,
+    MAX_BAD_WORDS,
+    MAX_BIASED,
+    MAX_LOGPROBS,
     MAX_N,
-    MAX_RID_CHARS,
     MAX_STOP_CHARS,
     MAX_STOP_IDS,
     MAX_STOPS,
+    MOST_BIAS,
 )
+from anychip.server.service import Service
+from anychip.server.stream import json_response
+from anychip.server.validation import HARMLESS, MAX_RID_CHARS
 
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
 _COUNT = {"minimum": 1}
+_PENALTY = {"minimum": -2, "maximum": 2}
+_LIKELIEST = {"minimum": 0, "maximum": MAX_LOGPROBS}
 _PART = {"minLength": 1, "maxLength": MAX_PART_CHARS}
 
 _LIMITS: Mapping[str, Schema] = {
     "n": {"minimum": 1, "maximum": MAX_N},
+    "best_of": {"minimum": 1, "maximum": MAX_N},
+    "frequency_penalty": _PENALTY,
+    "presence_penalty": _PENALTY,
+    "repetition_penalty": {"exclusiveMinimum": 0, "maximum": 2},
+    "logit_bias": {
+        "propertyNames": {"pattern": "^[0-9]+$"},
+        "maxProperties": MAX_BIASED,
+        "additionalProperties": {"type": "number", "minimum": -MOST_BIAS, "maximum": MOST_BIAS},
+    },
+    "bad_words": {
+        "maxItems": MAX_BAD_WORDS,
+        "items": {"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD_CHARS},
+    },
+    "allowed_token_ids": {
+        "minItems": 1,
+        "items": {"$ref": "#/components/schemas/TokenId"},
+    },
+    "min_tokens": {"minimum": 0},
+    "min_new_tokens": {"minimum": 0},
+    "top_logprobs": _LIKELIEST,
+    "top_logprobs_num": _LIKELIEST,
+    "logprob_start_len": {"minimum": -1},
     "temperature": {"minimum": 0},
     "top_p": {"exclusiveMinimum": 0, "maximum": 1},
     "top_k": {"minimum": -1, "not": {"const": 0}, "maximum": 2**31 - 1},
@@ -218,7 +246,8 @@ def _tell_request(schema: Schema, not_yet: Mapping[str, Any]) -> None:
 
 _OF_TYPE = {
     "string": ("minLength", "maxLength"),
-    "array": ("minItems", "maxItems"),
+    "array": ("minItems", "maxItems", "items"),
+    "object": ("propertyNames", "maxProperties", "additionalProperties"),
     "integer": ("minimum", "maximum", "exclusiveMinimum", "not"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "not"),
 }

@@ -10,7 +10,7 @@ import msgspec
 from anychip.config import ServeConfig
 from anychip.server.exposure import SHOWS_TEXTS
 from anychip.server.origin import Origin
-from anychip.server.validation import Sampling
+from anychip.server.sampling import Sampling
 from anychip.text.tokenizer import Tokenizer
 
 log = logging.getLogger("anychip.server")

@@ -18,9 +18,9 @@ from anychip.server.keys import Access, Caller
 from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
 from anychip.server.request_log import RequestLog
+from anychip.server.room import Room
 from anychip.server.texts import Texts
 from anychip.server.turnover import Turnover
-from anychip.server.validation import Room
 from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
 from anychip.text.errors import TemplateError
 from anychip.text.load import open_tokenizer

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from anychip.engine.client import EngineClient
 from anychip.server.errors import ApiError, bad_request
-from anychip.server.validation import MAX_SEQUENCES, Room, check_ids
+from anychip.server.room import MAX_SEQUENCES, Room
+from anychip.server.validation import check_ids
 from anychip.text.chat import ChatTemplate
 from anychip.text.errors import TemplateError, TextError, require_unicode
 from anychip.text.tokenizer import Tokenizer

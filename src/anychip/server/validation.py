@@ -14,12 +14,6 @@ from starlette.requests import ClientDisconnect, Request
 
 from anychip.server.errors import ApiError, bad_request
 
-MAX_N = 128
-MAX_SEQUENCES = 2048
-"""Sequences (prompts x n) of one call."""
-MAX_STOPS = 32
-MAX_STOP_CHARS = 4096
-MAX_STOP_IDS = 256
 MAX_RID_CHARS = 256
 BODY_IDLE_S = 30.0
 """How long a request's body may stand still, seconds."""
@@ -128,62 +122,12 @@ def _refuse_not_yet(name: str, value: object, neutral: Iterable[Any]) -> None:
     raise bad_request(f"{name} is not supported yet; leave it out", name, "not_supported")
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampling settings of a call, whichever protocol they came by. Seed None: the server's.
-
-    names: how the protocol at hand spells max_tokens, for error texts.
-    """
-
-    max_tokens: int | None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    min_p: float = 0.0
-    seed: int | None = None
-    n: int = 1
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    max_tokens_name: str = "max_tokens"
-
-
-def check_sampling(sampling: Sampling, vocab_size: int) -> None:
-    """ApiError 400 for the first value outside its limits."""
-    _within("temperature", sampling.temperature, 0.0, math.inf, "0 is greedy")
-    _within("min_p", sampling.min_p, 0.0, 1.0, "0 is off")
-    _within("n", sampling.n, 1, MAX_N, "send several requests for more")
-    if not 0 < sampling.top_p <= 1:
-        raise bad_request(f"top_p is {sampling.top_p}; it must be over 0 and at most 1", "top_p")
-    if sampling.top_k != -1 and not 1 <= sampling.top_k < 2**31:
-        raise bad_request(f"top_k is {sampling.top_k}; use 1 or more, or -1 for all", "top_k")
-    if sampling.seed is not None:
-        _within("seed", sampling.seed, -(2**63), 2**63 - 1, "it is a 64-bit integer")
-    if sampling.max_tokens is not None and sampling.max_tokens < 1:
-        name = sampling.max_tokens_name
-        raise bad_request(f"{name} is {sampling.max_tokens}; ask for 1 or more", name)
-    _check_stops(sampling, vocab_size)
-
-
-def _within(name: str, value: float, low: float, high: float, way_out: str) -> None:
+def within(name: str, value: float, low: float, high: float, way_out: str) -> None:
+    """ApiError 400 for a number that is not finite or not within low .. high."""
     finite = isinstance(value, int) or math.isfinite(value)
     if not finite or not low <= value <= high:
         top = "" if high == math.inf else f" and at most {high}"
         raise bad_request(f"{name} is {value}; it must be at least {low}{top} ({way_out})", name)
-
-
-def _check_stops(sampling: Sampling, vocab_size: int) -> None:
-    if len(sampling.stop) > MAX_STOPS:
-        raise bad_request(f"stop has {len(sampling.stop)} strings; at most {MAX_STOPS}", "stop")
-    for stop in sampling.stop:
-        if not 0 < len(stop) <= MAX_STOP_CHARS:
-            raise bad_request(
-                f"a stop string has {len(stop)} characters; 1 to {MAX_STOP_CHARS} are allowed",
-                "stop",
-            )
-    if len(sampling.stop_token_ids) > MAX_STOP_IDS:
-        count = len(sampling.stop_token_ids)
-        raise bad_request(f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}")
-    check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, name: str) -> None:
@@ -195,84 +139,6 @@ def check_ids(ids: Sequence[int], vocab_size: int, name: str) -> None:
             raise bad_request(
                 f"{name}[{position}] is {token}; the vocabulary has ids 0 to {vocab_size - 1}", name
             )
-
-
-class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sequence may need: context_length positions, cache_tokens in the whole cache."""
-
-    context_length: int
-    cache_tokens: int
-
-    @property
-    def limit(self) -> str:
-        """What bounds a sequence, in words."""
-        if self.cache_tokens < self.context_length:
-            return f"the KV cache of {self.cache_tokens} tokens"
-        return f"the context of {self.context_length} tokens"
-
-    @property
-    def longest(self) -> int:
-        """Positions of the longest sequence that can run."""
-        return min(self.context_length, self.cache_tokens)
-
-
-def fit_max_tokens(sampling: Sampling, prompt: int, default: int | None, room: Room) -> int:
-    """max_tokens for a prompt of `prompt` tokens: what was asked, or `default` cut to the room.
-
-    default: None means all the room. ApiError 400 where prompt or sum is too long.
-    """
-    left = room.longest - prompt
-    if left < 1:
-        raise _too_long(prompt, room)
-    name, asked = sampling.max_tokens_name, sampling.max_tokens
-    if asked is None:
-        return left if default is None else min(default, left)
-    if asked > left:
-        raise bad_request(
-            f"{name} is {asked} and the prompt has {prompt} tokens, together {prompt + asked}, over"
-            f" {room.limit}; ask for at most {left}",
-            name,
-            "context_length_exceeded",
-        )
-    return asked
-
-
-def _too_long(prompt: int, room: Room) -> ApiError:
-    return bad_request(
-        f"the prompt has {prompt} tokens; {room.limit} takes at most {room.longest - 1}",
-        "prompt",
-        "context_length_exceeded",
-    )
-
-
-def check_list(items: Sequence[object], room: Room, name: str) -> None:
-    """ApiError 400 where a list of ids, or of prompts, is longer than one call may have."""
-    if isinstance(items[0], int):
-        if len(items) >= room.longest:
-            raise _too_long(len(items), room)
-    elif len(items) > MAX_SEQUENCES:
-        raise bad_request(f"{len(items)} prompts; at most {MAX_SEQUENCES} in one call", name)
-
-
-def check_count(prompts: int, n: int) -> None:
-    """ApiError 400 where one call asks for an absurd number of sequences."""
-    if prompts * n > MAX_SEQUENCES:
-        raise bad_request(
-            f"{prompts} prompts with n = {n} are {prompts * n} sequences; at most {MAX_SEQUENCES}"
-            " in one call",
-            "n",
-        )
-
-
-def check_volume(sequences: int, max_tokens: int, name: str, most: int) -> None:
-    """ApiError 400 where one call may ask for more than `most` tokens in all its sequences."""
-    total = sequences * max_tokens
-    if total > most:
-        raise bad_request(
-            f"{sequences} sequences x {name} = {max_tokens} is {total} tokens; at most {most} in"
-            " one call (--max-tokens-per-call)",
-            name,
-        )
 
 
 def rid_of(given: str | None, prefix: str) -> str:

@@ -23,6 +23,10 @@ class TokenTable:
     special: frozenset[int]
     strip_space: bool = False
 
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of one token, a special one included; none for an id outside the table."""
+        return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
+
     def write(self, token_ids: Iterable[int], skip_special_tokens: bool) -> Iterator[bytes]:
         """The bytes of each token in turn. An id outside the table writes nothing: a model's
         vocabulary may be padded past its tokenizer's."""

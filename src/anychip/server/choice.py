@@ -1,0 +1,130 @@
+"""One sequence of a call: its tokens so far, their text up to a stop string, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from anychip.request import FinishReason, StepOutput, TokenLogprob
+from anychip.server.sampling import Sampling
+from anychip.text.stop import StopChecker
+from anychip.text.tokenizer import Tokenizer
+
+
+class ScoredToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, and how probable it and others were."""
+
+    token: int
+    scores: TokenLogprob
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """What one choice gained; the last one carries `finish` (stop, length or abort).
+
+    matched: the stop string or stop token that ended it. logprobs: of the tokens gained.
+    """
+
+    choice: int
+    text: str = ""
+    finish: str | None = None
+    matched: str | int | None = None
+    logprobs: tuple[ScoredToken, ...] = ()
+
+
+class Choice:
+    """Takes the outputs of one sequence. token_ids and logprobs end where the answer does.
+
+    prompt_logprobs: of the prompt's tokens, as far as they were asked for.
+    """
+
+    def __init__(
+        self, index: int, tokenizer: Tokenizer, sampling: Sampling, *, interval: int, at_start: bool
+    ) -> None:
+        self.index = index
+        self.token_ids: list[int] = []
+        self.logprobs: list[ScoredToken] = []
+        self.prompt_logprobs: list[TokenLogprob] = []
+        self.finish: str | None = None
+        self.matched: str | int | None = None
+        self.cached_tokens = 0
+        self.retractions = 0
+        self._written: list[str] = []
+        self._detokenizer = tokenizer.detokenizer(skip_special_tokens=True, at_start=at_start)
+        self._stops = StopChecker(sampling.stop) if sampling.stop else None
+        self._least = sampling.min_tokens
+        self._interval = interval
+        self._unsent = self._unscored = 0
+        self._due = 1
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self._written)
+
+    def take(self, output: StepOutput) -> Piece | None:
+        """Take in a step's output; a piece when something is to be told."""
+        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        self.retractions = max(self.retractions, output.retractions)
+        self.prompt_logprobs += output.prompt_logprobs
+        self._read(output)
+        if self.finish is None and output.finish is not None:
+            self._end(output.finish)
+        if self.finish is None and len(self.token_ids) < self._due:
+            return None
+        self._due = len(self.token_ids) + self._interval
+        return self._piece()
+
+    def _piece(self) -> Piece | None:
+        text = "".join(self._written[self._unsent :])
+        self._unsent = len(self._written)
+        scored = tuple(self.logprobs[self._unscored :])
+        if not text and not scored and self.finish is None:
+            return None
+        self._unscored = len(self.logprobs)
+        return Piece(
+            choice=self.index, text=text, finish=self.finish, matched=self.matched, logprobs=scored
+        )
+
+    def _read(self, output: StepOutput) -> None:
+        tokens, before = output.token_ids, len(self.token_ids)
+        # The stop token counts as generated; its text is nobody's business.
+        stop_token = tokens[-1:] if output.finish is FinishReason.STOP else ()
+        shown = tokens[: len(tokens) - len(stop_token)]
+        if self._stops is None:
+            self._written.append(self._detokenizer.feed(shown))
+            self.token_ids.extend(shown)
+        else:
+            self._read_until_stop(shown)
+        if stop_token and self.finish is None:
+            self.token_ids.extend(stop_token)
+            self.matched = stop_token[0]
+        taken = self.token_ids[before:]
+        for token, scores in zip(taken, output.logprobs, strict=False):  # none, or one for each
+            self.logprobs.append(ScoredToken(token=token, scores=scores))
+
+    def _read_until_stop(self, tokens: Sequence[int]) -> None:
+        """One token at a time, so that none after the stop string is counted."""
+        for token in tokens:
+            self.token_ids.append(token)
+            if self._check(self._detokenizer.feed((token,))):
+                return
+
+    def _check(self, text: str) -> bool:
+        """Write `text` up to a stop string; whether there was one."""
+        if self._stops is None or len(self.token_ids) < self._least:
+            self._written.append(text)
+            return False
+        result = self._stops.feed(text)
+        self._written.append(result.text_to_emit)
+        if result.stopped is None:
+            return False
+        self.finish, self.matched = "stop", result.stopped
+        return True
+
+    def _end(self, finish: FinishReason) -> None:
+        if self._check(self._detokenizer.flush()):
+            return
+        if self._stops is not None:
+            self._written.append(self._stops.flush())
+        self.finish = finish.value

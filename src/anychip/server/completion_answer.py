@@ -1,0 +1,138 @@
+"""Answers of /v1/completions, in OpenAI's words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from anychip.server.choice import Choice, Piece
+from anychip.server.generation import Generation
+from anychip.server.logprobs import CompletionTeller, joined
+from anychip.server.openai_protocol import (
+    Completion,
+    CompletionChoice,
+    CompletionRequest,
+    Usage,
+    usage_of,
+)
+from anychip.server.service import Service
+from anychip.server.stream import DONE, event
+
+
+class CompletionAnswer:
+    """The generation of one call. Where more choices are drawn than told, the most probable are
+    told: those with the highest mean logprob of a token."""
+
+    def __init__(self, service: Service, call: CompletionRequest, generation: Generation) -> None:
+        self._generation = generation
+        self._service, self._call = service, call
+        self._created = int(time.time())
+        self._usage = bool(call.stream_options and call.stream_options.include_usage)
+        self._asked = call.n or 1
+        self._prompt_alone = bool(call.echo) and call.max_tokens == 0
+        self._tellers: dict[int, CompletionTeller] = {}
+
+    async def whole(self) -> Completion:
+        """The answer in one piece."""
+        generation = self._generation
+        await generation.run()
+        told = []
+        for start in range(0, len(generation.choices), generation.n):
+            drawn = generation.choices[start : start + generation.n]
+            told += sorted(drawn, key=_mean, reverse=True)[: self._asked] if self._picks else drawn
+        choices = [self._choice(choice, index) for index, choice in enumerate(told)]
+        return self._completion(choices, self._counted())
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The answer as server-sent events: prompts where they come back, texts, ends, usage,
+        [DONE]."""
+        usage = None if self._usage else msgspec.UNSET
+        begun: set[int] = set()
+        async with aclosing(self._generation.pieces()) as pieces:
+            async for piece in pieces:
+                if self._call.echo and piece.choice not in begun:
+                    begun.add(piece.choice)
+                    yield event(self._completion([self._echo(piece.choice)], usage))
+                if piece.finish is not None or not self._prompt_alone:
+                    yield event(self._completion([self._part(piece)], usage))
+        if self._usage:
+            yield event(self._completion([], self._counted()))
+        yield DONE
+
+    @property
+    def _picks(self) -> bool:
+        return self._generation.n > self._asked
+
+    def _part(self, piece: Piece) -> CompletionChoice:
+        logprobs = None
+        if self._call.logprobs is not None and not self._prompt_alone:
+            logprobs = self._teller(piece.choice).answer(piece.logprobs)
+        return CompletionChoice(
+            index=piece.choice,
+            text="" if self._prompt_alone else piece.text,
+            finish_reason=piece.finish,
+            matched_stop=msgspec.UNSET if piece.finish is None else piece.matched,
+            logprobs=logprobs,
+        )
+
+    def _choice(self, choice: Choice, index: int) -> CompletionChoice:
+        echo = self._echo(choice.index) if self._call.echo else None
+        text = "" if self._prompt_alone else choice.text
+        logprobs = echo.logprobs if echo else None
+        if self._call.logprobs is not None and not self._prompt_alone:
+            answer = self._teller(choice.index).answer(choice.logprobs)
+            logprobs = answer if logprobs is None else joined(logprobs, answer)
+        return CompletionChoice(
+            index=index,
+            text=echo.text + text if echo else text,
+            finish_reason=choice.finish,
+            matched_stop=choice.matched,
+            logprobs=logprobs,
+        )
+
+    def _echo(self, choice: int) -> CompletionChoice:
+        """The prompt of a choice, as the beginning of its text."""
+        prompt = self._generation.prompts[choice // self._generation.n]
+        logprobs = None
+        if self._call.logprobs is not None:
+            first = self._generation.choices[choice - choice % self._generation.n]
+            logprobs = self._teller(choice).prompt(prompt, first.prompt_logprobs)
+        return CompletionChoice(index=choice, text=self._text_of(choice, prompt), logprobs=logprobs)
+
+    def _text_of(self, choice: int, prompt: Sequence[int]) -> str:
+        """The prompt as it was sent, or what its tokens write."""
+        sent = self._call.prompt
+        if isinstance(sent, list) and isinstance(sent[0], str):
+            sent = str(sent[choice // self._generation.n])
+        return sent if isinstance(sent, str) else self._service.tokenizer.decode(prompt)
+
+    def _teller(self, choice: int) -> CompletionTeller:
+        if choice not in self._tellers:
+            self._tellers[choice] = CompletionTeller(self._service.tokenizer.table.piece)
+        return self._tellers[choice]
+
+    def _counted(self) -> Usage:
+        usage = self._generation.usage()
+        if self._prompt_alone:
+            usage = msgspec.structs.replace(usage, completion_tokens=0)
+        return usage_of(usage)
+
+    def _completion(
+        self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None
+    ) -> Completion:
+        return Completion(
+            id=self._generation.origin.rid,
+            created=self._created,
+            model=self._service.model_name,
+            choices=choices,
+            usage=usage,
+        )
+
+
+def _mean(choice: Choice) -> float:
+    """Mean logprob of its tokens."""
+    scores = [one.scores.logprob for one in choice.logprobs]
+    return sum(scores) / len(scores) if scores else 0.0
