@@ -72,26 +72,29 @@ struct Sums {
   int64_t larger = 0;    // x > own
 };
 
-// vmax makes 0 of a NaN: of a logit that is one, and of what an infinite top leaves.
+// What is largest weighs 1 and is counted, the others are summed apart: beside a 1, lanes of float32
+// would lose the small ones that a logprob near 0 consists of. vmax makes 0 of a NaN.
 Sums sums(const float* x, int64_t n, float top, float own) {
   Sums found;
-  V base = vset(top), mine = vset(own), one = vset(1.0f);
+  V base = vset(top), below = vset(std::nextafter(top, -INF)), mine = vset(own), one = vset(1.0f);
   for (int64_t start = 0; start < n; start += SUMMED) {
     int64_t end = std::min(start + SUMMED, n);
-    V weights = vzero(), larger = vzero();
+    V weights = vzero(), tops = vzero(), larger = vzero();
     for (int64_t i = start; i < end; i += W) {
       V v = part(x + i, end - i);
-      weights = vadd(weights, vmax(vexp(vsub(v, base)), vzero()));
+      V e = vmax(vexp(vsub(v, base)), vzero());
+      weights = vadd(weights, vpick_lt(below, v, vzero(), e));
+      tops = vadd(tops, vpick_lt(below, v, one, vzero()));
       larger = vadd(larger, vpick_lt(mine, v, one, vzero()));
     }
-    found.weights += hsum(weights);
+    found.weights += static_cast<double>(hsum(tops)) + hsum(weights);
     found.larger += static_cast<int64_t>(hsum(larger));
   }
   return found;
 }
 
 float logprob(float x, float top, double total) {
-  if (!(total > 0.0)) return NAN;
+  if (!std::isfinite(top)) return NAN;  // nothing to choose, or a +inf
   return static_cast<float>(static_cast<double>(x) - top - std::log(total));
 }
 
