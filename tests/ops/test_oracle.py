@@ -233,3 +233,54 @@ def test_ties_at_the_top_k_threshold_all_stay():
     }
     tokens = evaluate("sample", inputs, {}).outputs[0]
     assert set(tokens) == {0, 1, 2, 3}
+
+
+def test_a_mask_is_bits_from_the_lowest():
+    logits = RNG.normal(size=(3, 77)).astype(np.float32)
+    mask = RNG.integers(-(2**31), 2**31, (3, 3)).astype(np.int32)
+    found = evaluate("mask_logits", {"logits": logits, "mask": mask}, {}).outputs[0]
+    for row in range(3):
+        bits = sum((int(word) % 2**32) << (32 * place) for place, word in enumerate(mask[row]))
+        for token in range(77):
+            assert found[row, token] == (logits[row, token] if bits >> token & 1 else -np.inf)
+
+
+def test_adjusted_logits_equal_the_penalties_of_transformers():
+    from transformers import RepetitionPenaltyLogitsProcessor
+
+    logits = torch.from_numpy(RNG.normal(0, 3, (2, 50)).astype(np.float32))
+    seen = torch.from_numpy(np.stack([RNG.permutation(50)[:9] for _ in range(2)]))
+    wanted = RepetitionPenaltyLogitsProcessor(1.25)(seen, logits.double())
+    wanted.scatter_add_(1, seen, torch.full(seen.shape, -0.75).double())
+    rows = np.repeat(np.arange(2), 9).astype(np.int32)
+    inputs = {"logits": logits.numpy(), "rows": rows, "ids": seen.numpy().reshape(-1)}
+    inputs |= {"repetition": np.full(18, 1.25), "bias": np.full(18, -0.75)}
+    close(evaluate("adjust_logits", inputs, {}).outputs[0], wanted)
+
+
+def test_log_probabilities_equal_those_of_torch():
+    logits = RNG.normal(0, 4, (5, 200)).astype(np.float32)
+    theirs = F.log_softmax(tensor(logits), -1)
+    values, ids = evaluate("top_logprobs", {"logits": logits}, {"n": 7}).outputs
+    close(values, theirs.topk(7).values)
+    np.testing.assert_array_equal(ids, theirs.topk(7).indices)
+    sampled, given = np.arange(5) * 30, np.array([-1, 3, -1, 199, 0])
+    inputs = {"logits": logits, "sampled": sampled, "given": given}
+    logprob, rank = evaluate("token_logprobs", inputs, {}).outputs
+    tokens = [0, 3, 60, 199, 0]
+    close(logprob, theirs[range(5), tokens])
+    order = theirs.argsort(dim=-1, descending=True).tolist()
+    assert rank.tolist() == [order[row].index(token) + 1 for row, token in enumerate(tokens)]
+
+
+def test_no_token_has_no_logprob_and_nan_counts_as_ruled_out():
+    nan, inf = np.nan, np.inf
+    logits = np.array([[nan, 1, 1], [nan, 1, 1], [nan] * 3, [-inf] * 3, [inf, 1, 0]], np.float32)
+    none = np.full(5, -1)
+    inputs = {"logits": logits, "sampled": np.array([2, -1, 0, 0, 1]), "given": none}
+    logprob, rank = evaluate("token_logprobs", inputs, {}).outputs
+    close(logprob, [-np.log(2), nan, nan, nan, nan])
+    assert rank.tolist() == [1, 0, 1, 1, 2]
+    values, ids = evaluate("top_logprobs", {"logits": logits[:1]}, {"n": 3}).outputs
+    close(values, [[-np.log(2), -np.log(2), -inf]])
+    assert ids.tolist() == [[1, 2, 0]]

@@ -66,8 +66,8 @@ class CpuCalls:
         group = CacheGroup(1, heads, dim, DTYPES[k.dtype], size)
         return CacheView(CacheSpec(group, pages), self.put(k), self.put(v))
 
-    def prepared(self, op, inputs, attrs):
-        """(launch, outputs): prepared on the first native implementation that covers the call."""
+    def call_of(self, op, inputs, attrs):
+        """(implementation, call): the first native one that covers the call, and its memory."""
         signature = CATALOGUE[op]
         kinds = {a.name: a.kind for a in signature.inputs}
         made = {n: self._argument(kinds[n], x) for n, x in inputs.items() if x is not None}
@@ -84,7 +84,12 @@ class CpuCalls:
         nbytes = impl.workspace(spec)
         scratch = Tensor((nbytes,), DType.UINT8, buffer=self._poisoned(nbytes)) if nbytes else None
         self.last_id = impl.id
-        return impl.prepare(Call(spec, made, outputs, scratch)), outputs
+        return impl, Call(spec, made, outputs, scratch)
+
+    def prepared(self, op, inputs, attrs):
+        """(launch, outputs)."""
+        impl, call = self.call_of(op, inputs, attrs)
+        return impl.prepare(call), call.outputs
 
     def call(self, op, attrs=None, **inputs):
         """Outputs as arrays; one alone where the operator has one."""

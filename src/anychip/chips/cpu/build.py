@@ -29,7 +29,7 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "blocks", "cache", "linear", "pool"),
+    *("amx", "attention", "blocks", "cache", "linear", "logits", "pool"),
     *("replay", "rows", "sampling", "sizes", "weights"),
 )
 
@@ -157,6 +157,10 @@ FIELDS: dict[str, str] = {
     "softmax": "p:pool,logits,y i:rows,n,kind",
     "greedy": "p:pool,logits,y i:rows,n,kind",
     "sample": "p:pool,logits,temperature,top_k,top_p,min_p,noise,tokens,workspace i:rows,n",
+    "mask_logits": "p:pool,logits,mask,y i:rows,n",
+    "adjust_logits": "p:pool,logits,rows,ids,repetition,bias,y i:count,limit,n",
+    "token_logprobs": "p:pool,logits,sampled,given,logprob,rank i:rows,n",
+    "top_logprobs": "p:pool,logits,values,ids i:rows,n,top",
     "elements": "p:pool,a,b,y i:count,a_type,y_type,kind",
 }
 """Function of abi.h -> its struct: pointers, 64-bit integers and doubles, in that order."""

@@ -172,9 +172,18 @@ def _logits(call: Call) -> Fields:
     return {"y": address_of(y), "rows": rows, "n": n, "kind": call.spec.op == "log_softmax"}
 
 
-def _sample(call: Call) -> Fields:
+def _logits_alone(call: Call) -> Fields:
     rows, n = tensor_of(call, "logits").shape
     return {"rows": rows, "n": n}
+
+
+def _adjusted(call: Call) -> Fields:
+    limit, n = tensor_of(call, "logits").shape
+    return {"count": tensor_of(call, "rows").size, "limit": limit, "n": n}
+
+
+def _top(call: Call) -> Fields:
+    return {**_logits_alone(call), "top": call.attrs["n"]}
 
 
 def _sample_scratch(library: KernelLibrary, call: CallSpec) -> int:
@@ -229,6 +238,7 @@ _XC = {"X": ACTIVATIONS, "C": STORAGE}
 _C = {"C": STORAGE}
 _AB = {"A": STORAGE, "B": STORAGE}
 _SAME = (("sum", "residual"),)
+_IN_PLACE = (("y", "logits"),)
 
 _QUANTIZED = ("q8_0", "q4_0", "q4_1")
 # Where the processor can, rows meet quantized weights as whole numbers of 16 bits: linear_vnni.h. A
@@ -259,7 +269,11 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("softmax", "softmax", _logits, {}),
     Kernel("log_softmax", "softmax", _logits, {}),
     Kernel("greedy", "greedy", _logits, {}),
-    Kernel("sample", "sample", _sample, {}, workspace=_sample_scratch),
+    Kernel("sample", "sample", _logits_alone, {}, workspace=_sample_scratch),
+    Kernel("mask_logits", "mask_logits", _logits_alone, {}, aliases=_IN_PLACE),
+    Kernel("adjust_logits", "adjust_logits", _adjusted, {}, aliases=_IN_PLACE),
+    Kernel("token_logprobs", "token_logprobs", _logits_alone, {}),
+    Kernel("top_logprobs", "top_logprobs", _top, {}),
     Kernel("copy", "elements", _elements, {"A": STORAGE}, _elements_cover),
     Kernel("cast", "elements", _elements, _AB, _elements_cover),
     Kernel("add", "elements", _elements, {"A": STORAGE}, _elements_cover),

@@ -143,6 +143,40 @@ struct SampleArgs {  // workspace: 2 * threads * n floats
   int64_t rows, n;
 };
 
+struct MaskArgs {  // y may be logits; a bit a token, ceil(n / 32) words a row
+  Pool* pool;
+  const float* logits;
+  const int32_t* mask;
+  float* y;
+  int64_t rows, n;
+};
+
+struct AdjustArgs {  // y may be logits; limit: rows of them
+  Pool* pool;
+  const float* logits;
+  const int32_t *rows, *ids;
+  const float *repetition, *bias;
+  float* y;
+  int64_t count, limit, n;
+};
+
+struct LogprobArgs {
+  Pool* pool;
+  const float* logits;
+  const int32_t *sampled, *given;
+  float* logprob;
+  int32_t* rank;
+  int64_t rows, n;
+};
+
+struct TopArgs {  // top: how many a row
+  Pool* pool;
+  const float* logits;
+  float* values;
+  int32_t* ids;
+  int64_t rows, n, top;
+};
+
 struct ElementArgs {  // kind: 0 convert a, 1 add, 2 multiply; all contiguous
   Pool* pool;
   const void *a, *b;

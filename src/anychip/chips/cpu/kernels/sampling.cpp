@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "abi.h"
+#include "largest.h"
 #include "pool.h"
 #include "simd.h"
 
@@ -12,16 +13,6 @@ namespace anychip {
 namespace {
 
 constexpr int32_t NO_TOKEN = -1;
-
-// vmax gives its second argument where one is NaN, so `top` never becomes NaN.
-float largest(const float* x, int64_t n) {
-  V top = vset(-INF);
-  int64_t i = 0;
-  for (; i + W <= n; i += W) top = vmax(vload(x + i), top);
-  float m = hmax(top);
-  for (; i < n; ++i) m = x[i] > m ? x[i] : m;
-  return m;
-}
 
 int32_t greedy(const float* x, int64_t n) {
   float top = largest(x, n);

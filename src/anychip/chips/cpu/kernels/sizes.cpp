@@ -26,6 +26,10 @@ EXPORT int64_t anychip_struct_size(const char* function) {
       {"softmax", sizeof(LogitsArgs)},
       {"greedy", sizeof(LogitsArgs)},
       {"sample", sizeof(SampleArgs)},
+      {"mask_logits", sizeof(MaskArgs)},
+      {"adjust_logits", sizeof(AdjustArgs)},
+      {"token_logprobs", sizeof(LogprobArgs)},
+      {"top_logprobs", sizeof(TopArgs)},
       {"elements", sizeof(ElementArgs)},
   };
   for (const auto& entry : sizes) {
