@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+
+import jsonschema
 import openai
 import pytest
 
@@ -51,3 +55,43 @@ def test_a_seed_repeats_a_hot_answer(real):
     hot = {"temperature": 1.5, "seed": 5, "n": 2}
     first, again = ([c.message.content for c in ask(real, QUESTION, **hot).choices] for _ in "ab")
     assert first == again and first[0] != first[1]
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}, "capital": {"type": "boolean"}},
+    "required": ["city", "capital"],
+    "additionalProperties": False,
+}
+
+
+def test_an_answer_in_a_schema_whole_and_streamed(real):
+    wanted = {"name": "city", "schema": CITY, "strict": True}
+    fields = {"response_format": {"type": "json_schema", "json_schema": wanted}, "max_tokens": 60}
+    whole = ask(real, QUESTION, **fields).choices[0]
+    assert whole.finish_reason == "stop"
+    jsonschema.validate(json.loads(whole.message.content), CITY)
+    stream = ask(real, QUESTION, **fields, stream=True)
+    joined = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert joined == whole.message.content
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"choice": ["Paris", "London"]}, "Paris|London"),
+        ({"guided_regex": "[A-Z]{3}-[0-9]{2}"}, "[A-Z]{3}-[0-9]{2}"),
+        ({"structured_outputs": {"grammar": 'root ::= "yes" | "no" "!"{2}'}}, "yes|no!!"),
+        ({"ebnf": 'root ::= [0-9]+ ("." [0-9]{2})\n'}, r"\d+\.\d\d"),
+    ],
+)
+def test_forms_in_every_spelling(real, fields, pattern):
+    answer = ask(real, QUESTION, extra_body=fields).choices[0]
+    assert re.fullmatch(pattern, answer.message.content) or answer.finish_reason == "length"
+
+
+def test_an_impossible_form_is_a_400_that_names_the_place(real):
+    schema = {"type": "object", "properties": {"a": {"type": "array", "contains": {}}}}
+    wish = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    with pytest.raises(openai.BadRequestError, match="/properties/a/contains"):
+        ask(real, QUESTION, response_format=wish)

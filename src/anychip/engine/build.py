@@ -16,12 +16,14 @@ from anychip.contract.host import host_facts
 from anychip.contract.registration import chip_slots, probe_chip, read_options
 from anychip.contract.version import CONTRACT
 from anychip.engine.engine import Engine
+from anychip.engine.grammars import EngineGrammars
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.engine.tables import memory_table, operator_table
 from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
 from anychip.ops.record import Recorder
 from anychip.plan import CacheLimits
+from anychip.run.choosing import Shapes
 from anychip.run.host_pages import planned_slots
 from anychip.run.memory_plan import (
     MemoryPlan,
@@ -112,8 +114,10 @@ def _start(
         runner.checker = step_checker(
             opened, config.check_ops_path, config.device_index, config.chip_option
         )
+    grammars = _grammars(config, opened)
+    runner.shapes = Shapes(opened.plan.config.vocab_size, eos_ids, grammars)
     scheduler = _scheduler(config, limits, eos_ids)
-    engine = Engine(scheduler, runner, opened.close, overlap=overlap)
+    engine = Engine(scheduler, runner, opened.close, overlap=overlap, grammars=grammars)
     info = _info(config, opened, limits, memory, recorder)
     return engine, msgspec.structs.replace(info, eos_ids=tuple(sorted(eos_ids)))
 
@@ -187,9 +191,19 @@ def _scheduler(config: ServeConfig, limits: CacheLimits, eos_ids: frozenset[int]
         waiting_timeout_s=config.waiting_timeout,
         running_timeout_s=config.running_timeout,
         target_tpot_s=None if target_ms is None else target_ms / 1000,
+        jump_forward=not config.disable_jump_forward,
         hooks=hooks,
     )
     return Scheduler(limits, eos_ids, options)
+
+
+def _grammars(config: ServeConfig, opened: Opened) -> EngineGrammars | None:
+    """What follows grammars; the tokenizer is opened with the first one."""
+    if config.grammar_backend == "none":
+        return None
+    size = opened.plan.config.vocab_size
+    path = Path(config.tokenizer_path or opened.checkpoint.path)
+    return EngineGrammars(path, size, jump_forward=not config.disable_jump_forward)
 
 
 def _eos_ids(config: ServeConfig, opened: Opened) -> frozenset[int]:

@@ -12,10 +12,13 @@ from collections import deque
 from collections.abc import Callable
 
 from anychip.contract.errors import ChipError
+from anychip.engine.grammar_queue import GrammarQueue, failed
+from anychip.engine.grammars import EngineGrammars
 from anychip.engine.overlap import OverlappedSteps
 from anychip.engine.steps import InlineSteps, StepRunner, Steps
 from anychip.plan import SchedulerStats, StepPlan
-from anychip.request import Request, StepOutput
+from anychip.request import Failure, Request, StepOutput
+from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.schedule.scheduler import Scheduler
 
 CHECK_EVERY_S = 60.0
@@ -28,6 +31,7 @@ class Engine:
     """A scheduler and a runner. `on_close` runs after the runner is closed.
 
     overlap: a step runs while the one before is booked; call `step` in a loop of `serve` then.
+    grammars: what compiles them; without, no request may have one.
     """
 
     def __init__(
@@ -37,18 +41,34 @@ class Engine:
         on_close: Callable[[], None] | None = None,
         *,
         overlap: bool = False,
+        grammars: EngineGrammars | None = None,
     ) -> None:
         self.scheduler, self.runner, self._on_close = scheduler, runner, on_close
         self._steps: Steps = OverlappedSteps(runner) if overlap else InlineSteps(runner)
         self._in_flight: deque[StepPlan] = deque()
+        self._outputs: list[StepOutput] = []  # of requests that the scheduler does not know
         self._checked = time.monotonic()
+        self._grammars = grammars
+        self._compiling = None if grammars is None else GrammarQueue(grammars)
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused (ValueError) with a clear text."""
-        self.scheduler.add(request)
+        if request.params.grammar is None:
+            self.scheduler.add(request)
+            return
+        if self._compiling is None:
+            raise RequestRefused(f"request {request.id!r} has a grammar; this engine knows none")
+        if request.id in self._compiling:
+            raise RequestRefused(f"request id {request.id!r} is in use; choose another")
+        self.scheduler.refuse(request)
+        self._compiling.add(request)
 
     def abort(self, request_id: str) -> bool:
         """End the request of exactly this id; False where there is none."""
+        last = None if self._compiling is None else self._compiling.abort(request_id)
+        if last is not None:
+            self._outputs.append(last)
+            return True
         return self.scheduler.abort(request_id)
 
     def flush_cache(self) -> bool:
@@ -57,10 +77,32 @@ class Engine:
 
     def has_work(self) -> bool:
         """Whether a step would do something."""
-        return self.scheduler.has_work()
+        return self.scheduler.has_work() or bool(self._compiling) or bool(self._outputs)
 
     def step(self) -> list[StepOutput]:
         """One step. A fatal device error propagates; another ends the step's requests."""
+        self._take_compiled()
+        outputs, self._outputs = self._outputs, []
+        return outputs + self._step()
+
+    def _take_compiled(self) -> None:
+        """Queue those whose grammar is compiled."""
+        if not self._compiling:
+            return
+        if not self.scheduler.has_work():
+            self._compiling.wait()
+        for one in self._compiling.ready():
+            if isinstance(one, StepOutput):
+                self._outputs.append(one)
+                continue
+            try:
+                self.scheduler.add(one)
+            except RequestRefused as error:  # the queue has filled up meanwhile
+                later = isinstance(error, QueueFull)
+                failure = Failure.WAITED_TOO_LONG if later else Failure.INTERNAL
+                self._outputs.append(failed(one.id, str(error), failure))
+
+    def _step(self) -> list[StepOutput]:
         if not self._in_flight:
             self._launch(self.scheduler.plan())
         if not self._in_flight:
@@ -104,5 +146,7 @@ class Engine:
     def close(self) -> None:
         """Give back the device."""
         self.runner.close()
+        if self._grammars is not None:
+            self._grammars.close()
         if self._on_close is not None:
             self._on_close()

@@ -75,15 +75,20 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. RequestRefused (QueueFull where it is only too many) changes nothing."""
+        self.refuse(request)
+        state = self._state
+        sequence = Sequence(request, state.arrivals, self._clock())
+        state.arrivals += 1
+        state.by_id[request.id] = sequence
+        state.wait(sequence)
+
+    def refuse(self, request: Request) -> None:
+        """RequestRefused where `add` would not take it now; nothing else is done."""
         state = self._state
         if request.id in state.by_id:
             raise RequestRefused(f"request id {request.id!r} is in use; choose another")
         refuse_unfit(request, state.limits, state.options)
         refuse_full(request, state.queue, state.options)
-        sequence = Sequence(request, state.arrivals, self._clock())
-        state.arrivals += 1
-        state.by_id[request.id] = sequence
-        state.wait(sequence)
 
     def abort(self, request_id: str) -> bool:
         """End a request by its exact id; False where there is none.

@@ -74,6 +74,7 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
     service.check_model(call.model)
     sampling = call.sampling
     check_sampling(sampling, service.info.vocab_size)
+    sampling = await service.grammars.settled(sampling)
     prompt = await prompt_of(service, call)
     limit = fit_max_tokens(sampling, len(prompt), None, service.room)
     most = service.config.max_tokens_per_call

@@ -12,6 +12,7 @@ from anychip.engine.client import EngineUnavailable
 from anychip.server.auth import caller_of, require_admin
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.generation import Generation
+from anychip.server.grammar_fields import wish_of
 from anychip.server.native_answer import NativeAnswer
 from anychip.server.native_protocol import (
     DEFAULT_MAX_TOKENS,
@@ -42,7 +43,7 @@ async def generate(request: Request) -> Response:
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, GenerateRequest, GENERATE_NOT_YET)
     name, prompts, single = _prompts_of(call, service.room)
-    sampling = _sampling_of(call, service.info.vocab_size)
+    sampling = await service.grammars.settled(_sampling_of(call, service.info.vocab_size))
     origin = origin_of(call, caller_of(request).tenant, "gen")
     check_count(len(prompts), sampling.n)
     ids = await service.texts.prompts(prompts, name)
@@ -83,6 +84,7 @@ def _sampling_of(call: GenerateRequest, vocab_size: int) -> Sampling:
         min_tokens=params.min_new_tokens or 0,
         min_tokens_name="min_new_tokens",
         seed=params.sampling_seed,
+        grammar=wish_of(params),
         **_logprobs(call),
         **shared_settings(params),
     )

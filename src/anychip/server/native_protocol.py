@@ -33,6 +33,11 @@ class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    choice: list[str] | None = None
+    structural_tag: str | dict[str, Any] | None = None
 
 
 class GenerateRequest(OriginFields, frozen=True, kw_only=True):
@@ -147,10 +152,6 @@ GENERATE_NOT_YET: NotYet = {
 }
 
 SAMPLING_NOT_YET: NotYet = {
-    "regex": (),
-    "json_schema": (),
-    "ebnf": (),
-    "structural_tag": (),
     "stop_regex": (),
     "beam_width": (1,),
     "custom_params": (),

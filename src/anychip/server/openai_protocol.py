@@ -10,6 +10,7 @@ import msgspec
 from anychip.request import NO_LOGPROBS
 from anychip.server.errors import bad_request
 from anychip.server.generation import Usage as Counts
+from anychip.server.grammar_fields import wish_of
 from anychip.server.logprobs import ChatLogprobs, CompletionLogprobs
 from anychip.server.origin import OriginFields
 from anychip.server.sampling import Sampling, check_logprobs, shared_settings
@@ -24,7 +25,8 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CallFields(OriginFields, frozen=True, kw_only=True):
     """What both kinds of completion share. Null is the default for every field.
 
-    logit_bias: by token id, written as a text.
+    logit_bias: by token id, written as a text. response_format to guided_grammar: ways to ask for
+    structured output, of which a call has one; see grammar_fields.py.
     """
 
     model: str | None = None
@@ -45,6 +47,17 @@ class CallFields(OriginFields, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    response_format: dict[str, Any] | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    choice: list[str] | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -78,15 +91,11 @@ class ChatRequest(CallFields, frozen=True, kw_only=True):
 NotYet = Mapping[str, Collection[Any]]
 
 _NOT_YET: NotYet = {
-    "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "no_stop_trim": (False,),
     "include_stop_str_in_output": (False,),
     "lora_path": (),
-    "json_schema": (),
-    "regex": (),
-    "ebnf": (),
     "stop_regex": (),
     "return_token_ids": (False,),
     "return_hidden_states": (False,),
@@ -128,6 +137,7 @@ def sampling_of(call: CallFields) -> Sampling:
         max_tokens_name=name,
         min_tokens=call.min_tokens or 0,
         seed=call.seed,
+        grammar=wish_of(call),
         logprobs=_logprobs(call),
         **shared_settings(call),
     )

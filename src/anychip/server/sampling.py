@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from anychip.request import NO_LOGPROBS, GrammarSpec, SamplingParams
+from anychip.request import NO_LOGPROBS, SamplingParams
 from anychip.server.errors import bad_request
+from anychip.server.grammar_fields import GrammarWish
 from anychip.server.validation import check_ids, within
 from anychip.text.errors import require_unicode
 from anychip.text.tokenizer import Tokenizer
@@ -71,7 +72,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
-    grammar: GrammarSpec | None = None
+    grammar: GrammarWish | None = None
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
     prompt_logprobs_from: int = 1
@@ -230,7 +231,7 @@ def sampling_params(
         logit_bias=tuple(sampling.logit_bias.items()),
         bad_words=_token_sequences(sampling.bad_words, tokenizer),
         allowed_token_ids=sampling.allowed_token_ids or (),
-        grammar=sampling.grammar,
+        grammar=None if sampling.grammar is None else sampling.grammar.spec,
         logprobs=sampling.logprobs,
         prompt_logprobs=sampling.prompt_logprobs,
         prompt_logprobs_from=sampling.prompt_logprobs_from,

@@ -14,6 +14,7 @@ from anychip.engine.client import EngineClient
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.model.errors import CheckpointError
 from anychip.server.errors import ApiError, bad_request, unavailable
+from anychip.server.grammars import Grammars
 from anychip.server.keys import Access, Caller
 from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
@@ -53,6 +54,7 @@ class Service:
         self.client = client
         self.tokenizer = tokenizer
         self.texts = Texts(client, tokenizer, template)
+        self.grammars = Grammars(config, client, tokenizer)
         self.live: dict[tuple[str | None, str], LiveCall] = {}
         """Running calls by tenant and id: each tenant has ids of its own."""
         self.draining = False
@@ -142,8 +144,9 @@ class Service:
         return len(running)
 
     def close(self) -> None:
-        """End threads and the template's process."""
+        """End threads and the processes of templates and grammars."""
         self.texts.close()
+        self.grammars.close()
 
 
 def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:

@@ -10,6 +10,7 @@ from anychip.settings.chip import ChipSettings
 from anychip.settings.files import FileSettings
 from anychip.settings.memory import MemorySettings
 from anychip.settings.model import ModelSettings
+from anychip.settings.output import OutputSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
 
@@ -29,7 +30,13 @@ _PATHS = (
 # A dataclass takes the fields of its last base first: this is the order of --help, backwards.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig(
-    FileSettings, ScheduleSettings, MemorySettings, ServerSettings, ChipSettings, ModelSettings
+    FileSettings,
+    ScheduleSettings,
+    MemorySettings,
+    OutputSettings,
+    ServerSettings,
+    ChipSettings,
+    ModelSettings,
 ):
     """What one server was asked to do. None means that the engine chooses.
 
@@ -58,6 +65,7 @@ class ServeConfig(
             )
         self._check_host_tier()
         self._check_policies()
+        self._check_output()
         for name in _PATHS:
             path = getattr(self, name)
             if path:
@@ -83,6 +91,14 @@ class ServeConfig(
                 raise ConfigError(
                     f"{flag}: {value}: there is no prefix cache; leave out --disable-radix-cache "
                     "or this flag"
+                )
+
+    def _check_output(self) -> None:
+        for name in ("constrained_json_disable_any_whitespace", "disable_jump_forward"):
+            if getattr(self, name) and self.grammar_backend == "none":
+                raise ConfigError(
+                    f"--{name.replace('_', '-')}: there is no structured output; leave out "
+                    "--grammar-backend none or this flag"
                 )
 
     def _check_host_tier(self) -> None:
