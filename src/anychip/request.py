@@ -7,6 +7,19 @@ from enum import Enum
 import msgspec
 
 
+class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
+    """What the output has to follow, as it travels from the server to the engine.
+
+    kind: json_schema, json_object, regex, ebnf, choice, structural_tag or lark. text: the schema's
+    JSON text, the regex, the grammar, a JSON array of the choices, the structural tag's JSON text;
+    nothing for json_object. any_whitespace: whether JSON may hold whitespace between its tokens.
+    """
+
+    kind: str
+    text: str = ""
+    any_whitespace: bool = True
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """How the next token is chosen. Ranges are checked by the server before any state exists.
 
