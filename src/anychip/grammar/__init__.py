@@ -1,0 +1,1 @@
+"""Structured output: a schema, a regex or a grammar becomes masks of allowed tokens."""

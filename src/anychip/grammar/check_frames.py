@@ -1,0 +1,25 @@
+"""What the process that checks grammars and its parent say to each other (frames: see
+text/render_frames.py). The first frame to the child is its CheckSetup."""
+
+from __future__ import annotations
+
+import msgspec
+
+from anychip.grammar.limits import GrammarLimits
+
+
+class CheckSetup(msgspec.Struct, frozen=True, array_like=True):
+    """The vocabulary to check against (see Vocabulary), and the limits."""
+
+    pieces: tuple[bytes, ...]
+    special: dict[str, int]
+    eos_ids: tuple[int, ...]
+    size: int
+    limits: GrammarLimits
+
+
+class CheckReply(msgspec.Struct, frozen=True, array_like=True):
+    """Nothing wrong, or what is and where."""
+
+    error: str | None = None
+    pointer: str | None = None

@@ -1,0 +1,83 @@
+"""Compiles grammars that nobody vouches for: `python -m anychip.grammar.check_process`.
+
+Where a compile takes too long or too much memory the kernel ends this process, and nothing else of
+the server is disturbed. The parent is check.py; what the two say is in check_frames.py.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+
+import msgspec
+import numpy as np
+
+from anychip.grammar.check_frames import CheckReply, CheckSetup
+from anychip.grammar.compiler import GrammarCompiler
+from anychip.grammar.errors import GrammarError
+from anychip.grammar.json_schema import find_complaint, json_source
+from anychip.grammar.json_text import read_json
+from anychip.grammar.translate import translate
+from anychip.grammar.vocabulary import Vocabulary
+from anychip.request import GrammarSpec
+from anychip.text.render_frames import read_frame, write_frame
+
+
+class Checker:
+    """Answers one grammar after the other."""
+
+    def __init__(self, setup: CheckSetup) -> None:
+        self._limits = setup.limits
+        self._vocabulary = Vocabulary(setup.pieces, setup.special, setup.eos_ids, setup.size)
+        self._compiler = GrammarCompiler(self._vocabulary, setup.limits)
+        self._words = np.zeros(self._vocabulary.words, np.int32)
+
+    def answer(self, spec: GrammarSpec) -> CheckReply:
+        """What is wrong with `spec`."""
+        try:
+            self._check(spec)
+        except GrammarError as error:
+            return CheckReply(error.text, error.pointer)
+        except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
+            return CheckReply(f"the grammar cannot be compiled: {type(error).__name__}")
+        return CheckReply()
+
+    def _check(self, spec: GrammarSpec) -> None:
+        source = translate(spec, self._vocabulary, self._limits)
+        try:
+            matcher = self._compiler.compile_source(source).matcher()
+            matcher.fill(self._words)
+        except GrammarError as error:
+            if spec.kind != "json_schema" or error.pointer:
+                raise
+            schema = json_source(read_json(spec.text, "the schema", self._limits), True)
+            raise GrammarError(error.text, find_complaint(schema)) from error
+
+
+def main() -> None:
+    """Limit this process, then serve standard input."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the alarm ends the process, whatever it runs
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    first = read_frame(source)
+    if first is None:
+        return
+    setup = msgspec.msgpack.decode(first, type=CheckSetup)
+    memory = setup.limits.compile_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    checker = Checker(setup)
+    try:
+        while (frame := read_frame(source)) is not None:
+            signal.setitimer(signal.ITIMER_REAL, setup.limits.compile_s)
+            reply = checker.answer(msgspec.msgpack.decode(frame, type=GrammarSpec))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            write_frame(sink, msgspec.msgpack.encode(reply))
+    except BrokenPipeError:
+        os._exit(0)  # the parent has ended; a flush of what it did not take would fail again
+
+
+if __name__ == "__main__":
+    main()
