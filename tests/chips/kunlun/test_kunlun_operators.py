@@ -24,11 +24,13 @@ from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases import Case
 from anychip.ops.cases.grid import outliers, sized
 from anychip.ops.placed import place
+from anychip.ops.recipe import Recipe
 from anychip.sdkbase.table import rows
 
 ROWS = rows(TABLE)
 NAMES = [row["name"] for row in ROWS]
-LEFT_TO_RECIPES = {"sample", "attention_block", "mlp_block"}
+AROUND_A_DRAW = ("sample", "mask_logits", "adjust_logits", "token_logprobs", "top_logprobs")
+LEFT_TO_RECIPES = {*AROUND_A_DRAW, "attention_block", "mlp_block"}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,15 @@ def test_every_operator_has_a_row_but_those_left_to_recipes(chip):
     assert {row["operator"] for row in ROWS} == set(CATALOGUE) - LEFT_TO_RECIPES
     assert [i.id for i in chip.operators.implementations] == [f"kunlun.{n}" for n in NAMES]
     assert not LEFT_TO_RECIPES & {n for n, s in CATALOGUE.items() if s.tier is Tier.PRIMITIVE}
+
+
+@pytest.mark.parametrize("op", AROUND_A_DRAW)
+def test_recipes_around_a_draw_agree_with_the_oracle_on_the_card(chip, op):
+    with Recipe(chip, op) as recipe:
+        for case in asked(chip, op, types_of(chip, op)[0]):
+            if all(s.size for s in spec_of(chip, case).inputs.values()):
+                verdict = judged(case, run_case(chip, case, recipe).outcome, recipe)
+                assert verdict.ok, f"{case.name}: {verdict.text}"
 
 
 class Shimless:
@@ -283,6 +294,7 @@ from pathlib import Path
 from anychip.chips.kunlun.registration import KunlunChip
 from anychip.contract.errors import ChipError
 from anychip.ops.placed import place
+from anychip.ops.recipe import Recipe
 chip = KunlunChip.open(0, kunlun_sim.options_for(Path(sys.argv[2])))
 inputs = {"table": np.zeros((3, 2), np.float32), "index": np.array([5], np.int32)}
 placed = place(chip, "gather_rows", inputs, {})
