@@ -132,7 +132,7 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_running: slots. step_tokens: token budget of one step. chunk: prefill tokens of one
     sequence in one step at most (equal to step_tokens where chunking is on). host_slots: pages
     that host memory keeps of those that are evicted (ids 1 .. host_slots); 0: none. logit_rows:
-    positions whose logits one step computes; less than max_running count as max_running.
+    positions whose logits one step computes; over max_running, or it counts as one more than that.
     """
 
     pages: int

@@ -146,6 +146,11 @@ def given_tokens(plan: StepPlan) -> list[int]:
     return found
 
 
+def one_logit_each(rows: tuple[Row, ...]) -> bool:
+    """Whether every row samples and nothing else is wanted of it: so it is in most steps."""
+    return all(row.sample and row.score is None for row in rows)
+
+
 def _logit_positions(rows: tuple[Row, ...], ends: npt.NDArray[np.int32]) -> list[int]:
     """Index among the step's tokens of each logit row."""
     found: list[int] = []
@@ -255,7 +260,7 @@ class Staging:
         arrays["cu_q"][0] = 0
         arrays["cu_q"][1:] = ends
         arrays["kv_lens"][:] = lengths
-        arrays["last"][:] = ends - 1 if sizes.samples == count else _logit_positions(rows, ends)
+        arrays["last"][:] = ends - 1 if one_logit_each(rows) else _logit_positions(rows, ends)
 
     def _host(self, section: Section) -> memoryview:
         return self._words[section.start : section.end].data

@@ -26,13 +26,14 @@ class Shapes:
 
     def __init__(self, vocabulary: int, eos_ids: frozenset[int], grammars: Grammars | None) -> None:
         self.masks = Masks(vocabulary, grammars)
+        self._vocabulary = vocabulary
         self._eos_ids = eos_ids
         self._slots: dict[int, SlotShaping] = {}
 
     def begin(self, plan: StepPlan) -> None:
         """Take in the slots that begin to be shaped with this step."""
         for start in plan.starts:
-            shaping = self._slots[start.slot] = SlotShaping(start, self._eos_ids)
+            shaping = self._slots[start.slot] = SlotShaping(start, self._eos_ids, self._vocabulary)
             if start.params.rules_tokens_out:
                 self.masks.begin(start, shaping)
 

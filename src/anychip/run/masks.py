@@ -21,8 +21,8 @@ Words = npt.NDArray[np.int32]
 """Token t is bit t % 32, counted from the lowest, of word t // 32."""
 
 NOTHING_LEFT = (
-    "no token may follow: what allowed_token_ids, the grammar and the vocabulary allow has nothing "
-    "in common"
+    "no token may follow: what allowed_token_ids or the grammar allow, bad_words and min_tokens "
+    "rule out; loosen one of them"
 )
 
 ALL = np.int32(-1)
@@ -67,7 +67,7 @@ class _SlotMask:
         self.grammar = start.params.grammar
         allowed = start.params.allowed_token_ids
         self.allowed = mask_of(allowed, words) if allowed else None
-        self.ending = mask_of((t for t in shaping.ending if t < words * _BITS), words)
+        self.ending = mask_of(shaping.ending, words)
         self.broken = ""
 
     def fill(self, words: Words, grammars: Grammars | None) -> None:
@@ -76,9 +76,12 @@ class _SlotMask:
             grammars.fill(self.slot, words)
         if self.allowed is not None:
             words &= self.allowed
+        banned = tuple(self.shaping.banned())
+        if banned:  # here too: what is left may be none, and that has to be noticed
+            words &= ~mask_of(banned, len(words))
         if self.shaping.too_short:
             longer = words & ~self.ending
-            if longer.any():  # a grammar that is complete ends the answer all the same
+            if longer.any() or self.grammar is None:  # a complete grammar ends the answer anyway
                 words[:] = longer
 
 
@@ -117,7 +120,8 @@ class Masks:
         mask = self._slots[slot]
         if mask.grammar is None or mask.broken or self._grammars is None:
             return ()
-        jump = mask.allowed is None and mask.shaping.params.logprobs == NO_LOGPROBS
+        params = mask.shaping.params
+        jump = mask.allowed is None and not params.bad_words and params.logprobs == NO_LOGPROBS
         try:
             return self._grammars.took(slot, token, jump=jump)
         except GrammarBroken as error:

@@ -65,6 +65,10 @@ class Programs:
         self._kept.move_to_end(sizes)
         return program
 
+    def forget(self) -> None:
+        """Bind all anew: what they are given lies elsewhere now."""
+        self._kept.clear()
+
     def _make(self, sizes: Sizes) -> StepProgram:
         operands = self._operands(sizes)
         traced = trace_step(self._plan, sizes, operands.caches[0].spec.pages, self._decide)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from anychip.contract.tensor import Buffer
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
-from anychip.run.batch import Staging, staging_words
+from anychip.run.batch import Staging, one_logit_each, staging_words
 from anychip.run.cache import allocate_cache, free_cache
 from anychip.run.choosing import Shapes, read_told, share_out
 from anychip.run.host_pages import HostPages
@@ -52,13 +53,12 @@ class Runner:
         self._chip, self._plan, self._weights = chip, plan, weights
         self._tables = PageTables(limits.max_running, plan.most_pages)
         steps = StepLimits(limits.max_running, limits.step_tokens)
-        largest = max(largest_sizes(plan, steps), key=staging_words)
+        self._largest = max(largest_sizes(plan, steps), key=staging_words)
         with ExitStack() as stack:
             stack.callback(weights.release, chip)
             self._arena: Buffer = chip.memory.allocate(arena)
             stack.callback(chip.memory.free, self._arena)
-            self._staging = Staging(chip.memory, largest, self._tables, plan.group.page_size)
-            stack.callback(chip.memory.free, self._staging.buffer)
+            self._staging = self._stage(stack)
             self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
             stack.callback(free_cache, chip.memory, self._caches)
             self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
@@ -86,6 +86,8 @@ class Runner:
             entries=len(entries.rows),
             mask_words=self.shapes.mask_words(plan),
         )
+        if sizes.choice.entries > self._largest.choice.entries:
+            self._grow_staging(sizes.choice.entries)
         self._staging.fill(plan, sizes, self._sampled, entries)
         program = self._compute(plan, sizes)
         self.last = program
@@ -110,10 +112,7 @@ class Runner:
             self._staging.copy_masks(sizes)
 
     def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
-        drawn = self._read_tokens(program, sizes)
-        if sizes.samples != len(plan.rows):
-            drawn = _of_rows(plan, drawn)
-        tokens = tuple(drawn)
+        tokens = tuple(tokens_of_rows(plan, self._read_tokens(program, sizes)))
         self._sampled[[row.slot for row in plan.rows]] = tokens
         if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
             return StepResult(tokens=tokens)
@@ -140,6 +139,23 @@ class Runner:
         self._arena = self._chip.memory.allocate(error.needed)
         self._allocated.callback(self._chip.memory.free, self._arena)
 
+    def _stage(self, owner: ExitStack) -> Staging:
+        memory = self._chip.memory
+        staging = Staging(memory, self._largest, self._tables, self._plan.group.page_size)
+        owner.callback(memory.free, staging.buffer)
+        return staging
+
+    def _grow_staging(self, entries: int) -> None:
+        """Requests single out more tokens than was planned for. Raises ChipError (out of memory).
+
+        What programs hold of the old words is forgotten with them; those words stay.
+        """
+        log.warning("a step changes up to %d logits; taking more from the headroom", entries)
+        choice = replace(self._largest.choice, entries=entries)
+        self._largest = replace(self._largest, choice=choice)
+        self._staging = self._stage(self._allocated)
+        self._programs.forget()
+
     def _operands(self, sizes: Sizes) -> Operands:
         return Operands(
             arena=self._arena,
@@ -163,8 +179,10 @@ class Runner:
         self._allocated.close()
 
 
-def _of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:
-    """The token that each row sampled, out of those of all logit rows."""
+def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:
+    """The token that each row sampled, or NOT_SAMPLED, out of those of all logit rows."""
+    if one_logit_each(plan.rows):
+        return drawn
     found, index = [], 0
     for row in plan.rows:
         index += row.logit_rows

@@ -56,14 +56,15 @@ class SlotShaping:
     it, `_counts` how often the output does. A token once singled out stays so.
     """
 
-    def __init__(self, start: SlotStart, ending_ids: frozenset[int]) -> None:
-        """ending_ids: tokens that end an answer by themselves."""
+    def __init__(self, start: SlotStart, ending_ids: frozenset[int], vocabulary: int) -> None:
+        """ending_ids: tokens that end an answer by themselves. Those that the model has no logit
+        for, as a tokenizer may have, need no ban."""
         params = start.params
         self.params = params
         self.output = list(start.tokens[start.prompt_length :])
-        self.ending = tuple(
-            sorted({*params.stop_token_ids, *(() if params.ignore_eos else ending_ids)})
-        )
+        ending = {*params.stop_token_ids, *(() if params.ignore_eos else ending_ids)}
+        self.ending = tuple(sorted(token for token in ending if token < vocabulary))
+        self._bad_words = [list(word) for word in params.bad_words if word[-1] < vocabulary]
         self._places: dict[int, int] = {}
         room = 2 * len(start.tokens) + len(params.logit_bias) + 64
         self._ids = np.zeros(room, np.int32)
@@ -88,7 +89,7 @@ class SlotShaping:
 
     def entries(self, row: int) -> Entries:
         """What changes in a row of logits, and how."""
-        banned = [self._place(token) for token in self._banned()]
+        banned = [self._place(token) for token in self.banned()]
         count, params = len(self._places), self.params
         counts = self._counts[:count]
         bias = self._base[:count] - np.float32(params.frequency_penalty) * counts
@@ -98,12 +99,11 @@ class SlotShaping:
         rows = np.full(count, row, np.int32)
         return Entries(rows, self._ids[:count], repetition.astype(np.float32), bias)
 
-    def _banned(self) -> Iterable[int]:
+    def banned(self) -> Iterable[int]:
         """Tokens that must not come next. With a mask, the ending ones are its business."""
-        for word in self.params.bad_words:
-            before = len(word) - 1
-            if self.output[len(self.output) - before :] == list(word[:-1]):
-                yield word[-1]
+        for *before, last in self._bad_words:
+            if self.output[max(0, len(self.output) - len(before)) :] == before:
+                yield last
         if self.too_short and not self.params.rules_tokens_out:
             yield from self.ending
 

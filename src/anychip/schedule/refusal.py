@@ -55,6 +55,11 @@ def refuse_unfit(request: Request, limits: CacheLimits, options: SchedulerOption
         raise RequestRefused(
             f"{name} has max_tokens {request.params.max_tokens}; ask for 1 or more"
         )
+    if request.params.prompt_logprobs_from < 1:
+        raise RequestRefused(
+            f"{name} has prompt_logprobs_from {request.params.prompt_logprobs_from}; the first "
+            "token follows on nothing, so ask from 1 on"
+        )
     if length > limits.context_length - 1:
         raise RequestRefused(
             f"{name} has a prompt of {length} tokens, the context length {limits.context_length} "

@@ -12,6 +12,7 @@ import msgspec
 from anychip.engine.client import EngineClient, EngineUnavailable
 from anychip.engine.suspects import RequestSuspected
 from anychip.request import (
+    NO_LOGPROBS,
     Failure,
     FinishReason,
     Request,
@@ -97,18 +98,31 @@ class Generation:
         with self._service.registered(self):
             self._service.request_log.begun(self.origin, self.prompts, self.sampling)
             timing = Timing(self._service, self.started, len(self.choices))
+            held: list[Piece] = []
             try:
                 async with aclosing(self._client.generate(*self._requests)) as outputs:
                     async for output in outputs:
                         piece = self._take(output, timing)
                         if piece is not None:
-                            yield piece
+                            held.append(piece)
+                        ready = [one for one in held if self._prompt_is_scored(one.choice)]
+                        held = [one for one in held if one not in ready]
+                        for one in ready:
+                            yield one
             except (EngineUnavailable, RequestRefused) as error:
                 timing.refuse()
                 raise _refused(error, self._service.retry_after) from error
             finally:
                 timing.close()
                 self._log_end()
+
+    def _prompt_is_scored(self, choice: int) -> bool:
+        """Whether all is known that is told of its prompt: the first draw's request asks for it,
+        and another draw may begin before."""
+        if self.sampling.prompt_logprobs == NO_LOGPROBS:
+            return True
+        first = self.choices[choice - choice % self.n]
+        return bool(first.token_ids) or first.finish is not None
 
     async def run(self) -> None:
         """Generate all of it; the answer is in `choices`."""

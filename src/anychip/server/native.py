@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from starlette.requests import Request
@@ -94,7 +93,7 @@ def _sampling_of(call: GenerateRequest, vocab_size: int) -> Sampling:
 
 def _logprobs(call: GenerateRequest) -> dict[str, Any]:
     start = -1 if call.logprob_start_len is None else call.logprob_start_len
-    within("logprob_start_len", start, -1, math.inf, "-1: none of the prompt")
+    within("logprob_start_len", start, -1, 2**31 - 1, "-1: none of the prompt")
     top = max(0, check_logprobs("top_logprobs_num", call.top_logprobs_num))
     if not call.return_logprob:
         if top or start >= 0:
