@@ -86,6 +86,20 @@ def test_a_stream_tells_the_same_in_typed_events(client):
     assert stored == events[-1].response
 
 
+def test_logprobs_go_with_the_text(client):
+    wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    answer = ask(client, **wanted)
+    scored = answer.output[0].content[0].logprobs
+    assert b"".join(bytes(one.bytes) for one in scored).decode() == FACE + "abcd"
+    assert {len(one.top_logprobs) for one in scored} == {2} and answer.top_logprobs == 2
+    events = list(ask(client, stream=True, **wanted))
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert [one.logprob for event in deltas for one in event.logprobs] == [
+        one.logprob for one in scored
+    ]
+    assert len(ask(client).output[0].content[0].logprobs) == 0
+
+
 def test_the_clients_own_accumulation_agrees(client):
     with client.responses.stream(model="tiny", input="hi", max_output_tokens=6) as stream:
         texts = [event.delta for event in stream if event.type == "response.output_text.delta"]
@@ -237,7 +251,10 @@ def test_an_engine_error_before_the_first_event_is_a_500_and_later_a_failed_resp
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"include": ["reasoning.encrypted_content"]}, "include[0]"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"include": ["message.output_text.logprobs"], "top_logprobs": 21}, "top_logprobs"),
+        ({"extra_body": {"frequency_penalty": 3}}, "frequency_penalty"),
         ({"truncation": "auto"}, "truncation"),
         ({"conversation": "c"}, "conversation"),
         ({"text": {"format": {"type": "json_object"}}}, "text.format"),

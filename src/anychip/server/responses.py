@@ -11,6 +11,7 @@ from starlette.responses import Response
 from anychip.server.auth import caller_of
 from anychip.server.chat_call import ChatAnswer, ChatCall, prepare
 from anychip.server.errors import bad_request, unavailable
+from anychip.server.logprobs import chat_logprobs
 from anychip.server.origin import origin_of
 from anychip.server.responses_input import check_wishes, messages_of, sampling_of, tools_of
 from anychip.server.responses_protocol import (
@@ -21,6 +22,7 @@ from anychip.server.responses_protocol import (
 )
 from anychip.server.responses_run import ResponseRun
 from anychip.server.responses_store import ResponseStore
+from anychip.server.responses_writer import Scoring
 from anychip.server.service import Service
 from anychip.server.stream import EventStream, json_answer, json_response
 from anychip.server.validation import convert, read_object
@@ -68,7 +70,13 @@ async def _prepare(
     )
     answer: ChatAnswer = await prepare(service, call)
     blank = _blank(service.model_name, asked, call)
-    return ResponseRun(store, answer, blank, messages)
+    scoring = _scoring(service) if asked.include else None
+    return ResponseRun(store, answer, blank, messages, scoring)
+
+
+def _scoring(service: Service) -> Scoring:
+    bytes_of = service.tokenizer.table.piece
+    return lambda scored: chat_logprobs(scored, bytes_of).content
 
 
 def _before(
@@ -104,6 +112,7 @@ def _blank(model: str, asked: ResponsesRequest, call: ChatCall) -> ResponseObjec
         text={"format": {"type": "text"}, **(asked.text or {})},
         tool_choice="auto" if asked.tool_choice is None else asked.tool_choice,
         tools=asked.tools or [],
+        top_logprobs=asked.top_logprobs or 0,
         top_p=call.sampling.top_p,
     )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from anychip.server.logprobs import ContentLogprob
 from anychip.server.responses_protocol import Item, Part, ResponseObject
 
 
@@ -96,7 +95,7 @@ class OutputTextDelta(ItemEvent, frozen=True, tag="response.output_text.delta"):
 
     delta: str
     content_index: int = 0
-    logprobs: list[Any] = []
+    logprobs: list[ContentLogprob] = []
 
 
 class OutputTextDone(ItemEvent, frozen=True, tag="response.output_text.done"):
@@ -104,7 +103,7 @@ class OutputTextDone(ItemEvent, frozen=True, tag="response.output_text.done"):
 
     text: str
     content_index: int = 0
-    logprobs: list[Any] = []
+    logprobs: list[ContentLogprob] = []
 
 
 class ReasoningTextDelta(ItemEvent, frozen=True, tag="response.reasoning_text.delta"):

@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
+from anychip.request import NO_LOGPROBS
 from anychip.server.chat_call import ToolWish
 from anychip.server.errors import bad_request
-from anychip.server.openai_protocol import stop_strings
 from anychip.server.parts import kind_of, part_of, refused, text_of, unknown_kind
 from anychip.server.responses_protocol import ResponsesRequest
-from anychip.server.validation import Sampling
+from anychip.server.sampling import Sampling, check_logprobs, shared_settings
 
+SCORES = "message.output_text.logprobs"
+"""What `include` may name."""
 MAX_METADATA, MAX_KEY_CHARS, MAX_VALUE_CHARS = 16, 64, 512
 """OpenAI's limits of metadata."""
 
@@ -191,15 +193,21 @@ def sampling_of(asked: ResponsesRequest) -> Sampling:
     return Sampling(
         max_tokens=asked.max_output_tokens,
         max_tokens_name="max_output_tokens",
-        temperature=1.0 if asked.temperature is None else asked.temperature,
-        top_p=1.0 if asked.top_p is None else asked.top_p,
-        top_k=-1 if asked.top_k is None else asked.top_k,
-        min_p=0.0 if asked.min_p is None else asked.min_p,
+        min_tokens=asked.min_tokens or 0,
         seed=asked.seed,
-        stop=stop_strings(asked.stop),
-        stop_token_ids=tuple(asked.stop_token_ids or ()),
-        ignore_eos=bool(asked.ignore_eos),
+        logprobs=_logprobs(asked),
+        **shared_settings(asked),
     )
+
+
+def _logprobs(asked: ResponsesRequest) -> int:
+    for index, name in enumerate(asked.include or ()):
+        if name != SCORES:
+            raise unknown_kind(name, (SCORES,), f"include[{index}]")
+    top = check_logprobs("top_logprobs", asked.top_logprobs)
+    if top > 0 and not asked.include:
+        raise bad_request(f"top_logprobs needs include: [{SCORES!r}]", "top_logprobs")
+    return max(top, 0) if asked.include else NO_LOGPROBS
 
 
 class _TextWish(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from anychip.server.logprobs import ContentLogprob
 from anychip.server.openai_protocol import NotYet, PromptDetails
 from anychip.server.origin import OriginFields
 
@@ -13,7 +14,8 @@ from anychip.server.origin import OriginFields
 class ResponsesRequest(OriginFields, frozen=True, kw_only=True):
     """Body of POST /v1/responses. Null is the default for every field but `input`.
 
-    input: a text, or items. chat_template_kwargs: variables for the template.
+    input: a text, or items. include: message.output_text.logprobs tells each token's, and
+    top_logprobs so many likeliest beside it. chat_template_kwargs: variables for the template.
     """
 
     input: str | list[dict[str, Any]]
@@ -25,10 +27,19 @@ class ResponsesRequest(OriginFields, frozen=True, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    min_tokens: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = None
     text: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -45,19 +56,12 @@ class ResponsesRequest(OriginFields, frozen=True, kw_only=True):
 RESPONSES_NOT_YET: NotYet = {
     "context_management": ([],),
     "conversation": (),
-    "frequency_penalty": (0,),
-    "include": ([],),
-    "logit_bias": ({},),
     "max_tool_calls": (),
-    "min_tokens": (0,),
     "moderation": (),
-    "presence_penalty": (0,),
     "prompt": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
-    "repetition_penalty": (1,),
     "service_tier": ("auto", "default"),
-    "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
 
@@ -67,7 +71,7 @@ class OutputText(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
     text: str
     annotations: list[Any] = []
-    logprobs: list[Any] = []
+    logprobs: list[ContentLogprob] = []
 
 
 class ReasoningText(
@@ -170,6 +174,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     text: dict[str, Any] = {}
     tool_choice: str | dict[str, Any] = "auto"
     tools: list[dict[str, Any]] = []
+    top_logprobs: int = 0
     top_p: float = 1.0
     truncation: str = "disabled"
 

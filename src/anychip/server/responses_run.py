@@ -16,7 +16,7 @@ from anychip.server.errors import ApiError, server_error
 from anychip.server.responses_events import ResponseEvent
 from anychip.server.responses_protocol import ResponseObject
 from anychip.server.responses_store import ResponseStore
-from anychip.server.responses_writer import Writer
+from anychip.server.responses_writer import Scoring, Writer
 from anychip.server.stream import named_event
 
 log = logging.getLogger("anychip.server")
@@ -33,6 +33,7 @@ class ResponseRun:
         answer: ChatAnswer,
         blank: ResponseObject,
         messages: list[dict[str, Any]],
+        scoring: Scoring | None = None,
     ) -> None:
         self.origin = answer.origin
         self.messages = messages
@@ -41,7 +42,7 @@ class ResponseRun:
         """Of a background response that is streamed: all events so far."""
         self._store = store
         self._answer = answer
-        self._writer = Writer(blank)
+        self._writer = Writer(blank, scoring)
         self._reply = Reply(0)
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,9 @@ from anychip.server.chat_events import (
     ToolCallArguments,
     ToolCallStart,
 )
+from anychip.server.choice import ScoredToken
 from anychip.server.errors import ApiError
+from anychip.server.logprobs import ContentLogprob
 from anychip.server.openai_protocol import PromptDetails
 from anychip.server.responses_events import (
     ArgumentsDelta,
@@ -65,11 +67,20 @@ _STATUS = {"stop": "completed", "tool_calls": "completed", "abort": "cancelled"}
 _LAST: Mapping[str, type[ResponseEvent]] = {"completed": Completed, "failed": Failed}
 
 
-class Writer:
-    """One response while it grows. blank: the response before anything happened."""
+Scoring = Callable[[Sequence[ScoredToken]], list[ContentLogprob]]
+"""Tells tokens' logprobs in OpenAI's words."""
 
-    def __init__(self, blank: ResponseObject) -> None:
+
+class Writer:
+    """One response while it grows. blank: the response before anything happened.
+
+    scoring: None where logprobs are not wanted.
+    """
+
+    def __init__(self, blank: ResponseObject, scoring: Scoring | None = None) -> None:
         self.response = blank
+        self._scoring = scoring
+        self._scored: list[ContentLogprob] = []
         self._sequence = 0
         self._item: Item | None = None
         self._written: list[str] = []
@@ -93,7 +104,7 @@ class Writer:
         if isinstance(told, End):
             yield from self._close(whole=told.finish in ("stop", "tool_calls"))
             return
-        if isinstance(told, TextDelta) and not told.text:
+        if isinstance(told, TextDelta) and not (told.text or told.logprobs):
             return
         if not self._goes_on(told):
             yield from self._close(whole=True)
@@ -149,7 +160,7 @@ class Writer:
             )
         else:
             raise TypeError(f"arguments of call {told.index}, which has not begun")
-        self._item, self._written = item, []
+        self._item, self._written, self._scored = item, [], []
         yield self._event(ItemAdded, output_index=self._place, item=item)
         if not isinstance(item, CallItem):
             part = OutputText(text="") if isinstance(item, MessageItem) else ReasoningText(text="")
@@ -164,7 +175,16 @@ class Writer:
             return
         text = told.delta if isinstance(told, ToolCallArguments) else told.text
         self._written.append(text)
-        yield self._event(_DELTAS[type(item)], **self._where(item), delta=text)
+        more = self._scores(told)
+        yield self._event(_DELTAS[type(item)], **self._where(item), delta=text, **more)
+
+    def _scores(self, told: Delta) -> dict[str, Any]:
+        """What an event adds, where logprobs are wanted."""
+        if self._scoring is None or not isinstance(told, TextDelta):
+            return {}
+        scored = self._scoring(told.logprobs)
+        self._scored += scored
+        return {"logprobs": scored}
 
     def _close(self, *, whole: bool) -> Events:
         """End the open item, if there is one. whole: nothing of it is missing."""
@@ -178,8 +198,9 @@ class Writer:
             yield self._event(ArgumentsDone, **where, arguments=text, name=item.name)
         else:
             if isinstance(item, MessageItem):
-                part: OutputText | ReasoningText = OutputText(text=text)
-                yield self._event(OutputTextDone, **where, text=text)
+                scored = self._scored
+                part: OutputText | ReasoningText = OutputText(text=text, logprobs=scored)
+                yield self._event(OutputTextDone, **where, text=text, logprobs=scored)
             else:
                 part = ReasoningText(text=text)
                 yield self._event(ReasoningTextDone, **where, text=text)
