@@ -43,7 +43,7 @@ class CallsOnX:
 
 def told(reader, *pieces):
     telling = Telling(reader)
-    return [event for piece in pieces for event in telling.events(piece)]
+    return [event for piece in pieces for event in telling.events(piece, 1)]
 
 
 def test_plain_text_is_told_as_it_comes():
@@ -91,3 +91,26 @@ def test_a_reply_is_the_sum_of_its_events():
     (call,) = reply.tool_calls
     assert (call.id, call.name, call.arguments) == ("call_1", "f", '{"a": 1}')
     assert (reply.finish, reply.matched) == ("tool_calls", 5)
+
+
+class ThinksUntilMark:
+    """Reasoning up to "/", which is kept until something follows."""
+
+    def __init__(self) -> None:
+        self.speaks = False
+
+    def feed(self, text):
+        if text == "/":
+            self.speaks = True
+        elif text:
+            yield (TextDelta if self.speaks else ReasoningDelta)(choice=0, text=text)
+
+    def close(self):
+        return ()
+
+
+def test_tokens_of_reasoning_are_counted_and_kept_ones_with_what_follows():
+    telling = Telling(ThinksUntilMark())
+    for tokens, text in ((3, "hm"), (5, "so"), (6, "/"), (7, "a")):
+        telling.events(Piece(choice=0, text=text), tokens)
+    assert telling.reasoning_tokens == 5

@@ -14,6 +14,13 @@ from anychip.server.limits import CallLimit
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
+from anychip.server.responses import (
+    cancel_response,
+    create_response,
+    delete_response,
+    get_response,
+)
+from anychip.server.responses_store import ResponseStore
 from anychip.server.service import Service
 from anychip.server.stream import CutAtTheEnd
 
@@ -22,6 +29,10 @@ _GET, _POST = ["GET"], ["POST"]
 ROUTES = (
     Route("/v1/chat/completions", chat_completions, methods=_POST),
     Route("/v1/completions", completions, methods=_POST),
+    Route("/v1/responses", create_response, methods=_POST),
+    Route("/v1/responses/{id:path}/cancel", cancel_response, methods=_POST),
+    Route("/v1/responses/{id:path}", get_response, methods=_GET),
+    Route("/v1/responses/{id:path}", delete_response, methods=["DELETE"]),
     Route("/v1/models", health.models, methods=_GET),
     Route("/v1/models/{name:path}", health.model, methods=_GET),
     Route("/v1/tokenize", native.tokenize, methods=_POST),
@@ -61,4 +72,7 @@ def build_app(service: Service) -> Starlette:
         },
     )
     app.state.service = service
+    app.state.responses = ResponseStore(
+        config.max_stored_responses, config.max_stored_response_bytes
+    )
     return app

@@ -19,6 +19,19 @@ from anychip.server.service import Service
 _SET_BY_US = ("messages", "tools", "add_generation_prompt")
 
 
+class ToolWish(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tools there are and which may be called.
+
+    tools: in the form of OpenAI's chats. choice: auto, none, required, or named with its `name`.
+    parallel: whether one answer may call several.
+    """
+
+    tools: Sequence[Mapping[str, Any]] = ()
+    choice: str = "auto"
+    name: str | None = None
+    parallel: bool = True
+
+
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     """What any dialect's chat comes to.
 
@@ -31,6 +44,13 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     model: str | None = None
     variables: Mapping[str, Any] = {}
+    tools: ToolWish = ToolWish()
+
+
+class ChatUsage(Usage, frozen=True, kw_only=True):
+    """Tokens of one call; reasoning_tokens: those of the completion that were not said."""
+
+    reasoning_tokens: int
 
 
 class ChatAnswer:
@@ -40,16 +60,17 @@ class ChatAnswer:
         self.origin = generation.origin
         self.choices = range(len(generation.choices))
         self._generation = generation
+        self._telling = [Telling(self._reader(choice)) for choice in self.choices]
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
         """Everything that is told, as it comes. Close the iterator to abort the rest.
 
         Raises ApiError as `Generation.pieces` does.
         """
-        telling = [Telling(self._reader(choice)) for choice in self.choices]
         async with aclosing(self._generation.pieces()) as pieces:
             async for piece in pieces:
-                for event in telling[piece.choice].events(piece):
+                tokens = len(self._generation.choices[piece.choice].token_ids)
+                for event in self._telling[piece.choice].events(piece, tokens):
                     yield event
 
     async def replies(self) -> list[Reply]:
@@ -60,9 +81,14 @@ class ChatAnswer:
                 replies[event.choice].add(event)
         return replies
 
-    def usage(self) -> Usage:
+    def abort(self) -> None:
+        """End what still runs; its choices finish with "abort"."""
+        self._generation.abort()
+
+    def usage(self) -> ChatUsage:
         """Tokens so far."""
-        return self._generation.usage()
+        counts = msgspec.structs.asdict(self._generation.usage())
+        return ChatUsage(**counts, reasoning_tokens=sum(t.reasoning_tokens for t in self._telling))
 
     def _reader(self, choice: int) -> Reader:
         """What tells the meaning of a choice's text."""
@@ -87,4 +113,11 @@ async def prompt_of(service: Service, call: ChatCall) -> tuple[int, ...]:
     for name in _SET_BY_US:
         if name in call.variables:
             raise bad_request(f"chat_template_kwargs: {name!r} is set by the server", name)
+    _refuse_tools(call.tools)
     return await service.texts.chat(call.messages, call.variables)
+
+
+def _refuse_tools(wish: ToolWish) -> None:
+    name = "tools" if wish.tools else "tool_choice"
+    if wish.tools or wish.choice in ("required", "named"):
+        raise bad_request(f"{name} is not supported yet; leave it out", name, "not_supported")

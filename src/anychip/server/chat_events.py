@@ -39,7 +39,7 @@ class ToolCallStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCallArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """More of a call's arguments: a part of a JSON text."""
+    """More of a call's arguments: a part of a JSON text. They come before the next call begins."""
 
     choice: int
     index: int
@@ -91,14 +91,21 @@ class Telling:
     """The pieces of one choice as events."""
 
     def __init__(self, reader: Reader) -> None:
+        self.reasoning_tokens = 0
+        """Tokens of pieces that told reasoning and nothing else."""
         self._reader = reader
         self._called = False
+        self._counted = 0
 
-    def events(self, piece: Piece) -> list[ChatEvent]:
-        """What a piece tells. A choice that called a tool and stopped ends with tool_calls."""
+    def events(self, piece: Piece, tokens: int) -> list[ChatEvent]:
+        """What a piece tells. A choice that called a tool and stopped ends with tool_calls.
+
+        tokens: of the choice so far, this piece's included.
+        """
         told: list[ChatEvent] = list(self._reader.feed(piece.text))
         if piece.finish is not None:
             told.extend(self._reader.close())
+        self._count(told, tokens)
         self._called |= any(isinstance(event, ToolCallStart) for event in told)
         if piece.logprobs:
             _attach(told, piece)
@@ -106,6 +113,13 @@ class Telling:
             finish = "tool_calls" if self._called and piece.finish == "stop" else piece.finish
             told.append(End(choice=piece.choice, finish=finish, matched=piece.matched))
         return told
+
+    def _count(self, told: list[ChatEvent], tokens: int) -> None:
+        if not told:
+            return  # what is kept counts with what it turns out to be
+        if all(isinstance(event, ReasoningDelta) for event in told):
+            self.reasoning_tokens += tokens - self._counted
+        self._counted = tokens
 
 
 def _attach(told: list[ChatEvent], piece: Piece) -> None:

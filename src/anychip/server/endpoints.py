@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from anychip.server import responses_events
 from anychip.server.health import HealthAnswer, ReadyAnswer
 from anychip.server.native_protocol import (
     GENERATE_NOT_YET,
@@ -32,6 +33,12 @@ from anychip.server.openai_protocol import (
     ModelList,
     NotYet,
 )
+from anychip.server.responses_protocol import (
+    RESPONSES_NOT_YET,
+    ResponseDeleted,
+    ResponseObject,
+    ResponsesRequest,
+)
 
 _ANY: Mapping[int, str] = {
     401: "The key is missing or wrong.",
@@ -43,6 +50,12 @@ _BODY: Mapping[int, str] = {
     408: "The body did not arrive.",
     413: "The body is longer than --max-request-bytes.",
     503: "Not now: Retry-After says when. No engine, too many calls, or shutting down.",
+}
+_STORED: Mapping[int, str] = {
+    **_ANY,
+    400: "The response was not created in a way that allows this.",
+    404: "There is no such response, or no longer.",
+    503: "The server is shutting down.",
 }
 _NO_MODEL = {404: "There is no such model."}
 _GENERATE: Mapping[int, str] = {
@@ -56,8 +69,8 @@ _GENERATE: Mapping[int, str] = {
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One path. answer: a struct, (struct,) where it may be a list of them, or a JSON schema.
 
-    methods: in lower case. events: what each event of a stream holds.
-    not_yet: fields that are taken with these values alone.
+    methods: in lower case. events: what each event of a stream holds, one of several structs.
+    not_yet: fields that are taken with these values alone. query: parameters and their schemas.
     """
 
     path: str
@@ -66,7 +79,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...] = ("post",)
     body: Any = None
     body_needed: bool = True
-    events: Any = None
+    events: tuple[Any, ...] = ()
+    query: Mapping[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     errors: Mapping[int, str] = msgspec.field(default_factory=lambda: _BODY)
     not_yet: NotYet = msgspec.field(default_factory=dict)
     media: str = "application/json"
@@ -90,7 +104,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Answer a chat, whole or as a stream of events.",
         body=ChatRequest,
         answer=Chat,
-        events=ChatChunk,
+        events=(ChatChunk,),
         errors=_GENERATE,
         not_yet=CHAT_NOT_YET,
     ),
@@ -99,9 +113,43 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Continue one prompt or several, whole or as a stream of events.",
         body=CompletionRequest,
         answer=Completion,
-        events=Completion,
+        events=(Completion,),
         errors=_GENERATE,
         not_yet=COMPLETION_NOT_YET,
+    ),
+    Endpoint(
+        path="/v1/responses",
+        summary="Answer an input: whole, as a stream of typed events, or in the background.",
+        body=ResponsesRequest,
+        answer=ResponseObject,
+        events=responses_events.EVENTS,
+        errors={**_GENERATE, 404: "There is no such model, or no such previous response."},
+        not_yet=RESPONSES_NOT_YET,
+    ),
+    Endpoint(
+        path="/v1/responses/{id}",
+        methods=_GET,
+        summary="A stored response, or the events of one that was streamed in the background.",
+        answer=ResponseObject,
+        events=responses_events.EVENTS,
+        errors=_STORED,
+        query={
+            "stream": {"type": "boolean"},
+            "starting_after": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+        },
+    ),
+    Endpoint(
+        path="/v1/responses/{id}",
+        methods=("delete",),
+        summary="Forget a stored response; one that runs is ended.",
+        answer=ResponseDeleted,
+        errors=_STORED,
+    ),
+    Endpoint(
+        path="/v1/responses/{id}/cancel",
+        summary="End a background response.",
+        answer=ResponseObject,
+        errors=_STORED,
     ),
     Endpoint(
         path="/generate",
@@ -109,7 +157,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Continue one prompt or several; the texts of a stream are cumulative.",
         body=GenerateRequest,
         answer=(GenerateAnswer,),
-        events=GenerateAnswer,
+        events=(GenerateAnswer,),
         errors=_GENERATE,
         not_yet=GENERATE_NOT_YET,
     ),

@@ -12,6 +12,11 @@ _UNCOUNTED = frozenset({"/abort_request", "/flush_cache"})
 """What relieves a full server is never refused for its being full."""
 
 
+def _uncounted(method: str, path: str) -> bool:
+    ending = path.startswith("/v1/responses/") and path.endswith("/cancel")
+    return method in ("GET", "DELETE") or ending or path in _UNCOUNTED
+
+
 class CallLimit:
     """ASGI layer: 503 for a call over the limit, before its body is read. Probes are not counted.
 
@@ -26,7 +31,7 @@ class CallLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer 503."""
-        if scope["type"] != "http" or scope["method"] == "GET" or scope["path"] in _UNCOUNTED:
+        if scope["type"] != "http" or _uncounted(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
         if self._running >= self._most:

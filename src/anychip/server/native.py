@@ -43,7 +43,7 @@ async def generate(request: Request) -> Response:
     call = convert(body, GenerateRequest, GENERATE_NOT_YET)
     name, prompts, single = _prompts_of(call, service.room)
     sampling = await service.grammars.settled(_sampling_of(call, service.info.vocab_size))
-    origin = origin_of(call, caller_of(request).tenant, "gen")
+    origin = origin_of(call, caller_of(request).tenant, "gen-")
     check_count(len(prompts), sampling.n)
     ids = await service.texts.prompts(prompts, name)
     limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]

@@ -65,7 +65,7 @@ def _call(asked: ChatRequest, tenant: str | None) -> ChatCall:
         model=asked.model,
         messages=asked.messages,
         sampling=sampling_of(asked),
-        origin=origin_of(asked, tenant, "chatcmpl"),
+        origin=origin_of(asked, tenant, "chatcmpl-"),
         variables=asked.chat_template_kwargs or {},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ from anychip.server.validation import HARMLESS, MAX_RID_CHARS
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
+_IN_PATH = re.compile(r"\{(\w+)\}")
 _COUNT = {"minimum": 1}
 _PENALTY = {"minimum": -2, "maximum": 2}
 _LIKELIEST = {"minimum": 0, "maximum": MAX_LOGPROBS}
@@ -70,6 +72,7 @@ _LIMITS: Mapping[str, Schema] = {
     "sampling_seed": {"minimum": -(2**63), "maximum": 2**63 - 1},
     "max_tokens": _COUNT,
     "max_completion_tokens": _COUNT,
+    "max_output_tokens": _COUNT,
     "max_new_tokens": _COUNT,
     "stop": {"minLength": 1, "maxLength": MAX_STOP_CHARS, "maxItems": MAX_STOPS},
     "stop_token_ids": {"maxItems": MAX_STOP_IDS},
@@ -93,6 +96,16 @@ _MESSAGE: Schema = {
         },
     },
 }
+_ITEM: Schema = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {
+        "type": {"const": "message"},
+        "role": {"enum": ["user", "assistant", "system", "developer"]},
+        "content": {"type": "string"},
+    },
+}
+"""The plainest of the items that /v1/responses takes."""
 _TEXTS: list[Schema] = [
     {"type": "string", "minLength": 1},
     {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
@@ -112,6 +125,12 @@ _IDS: list[Schema] = [
 _TOLD_BETTER: Mapping[tuple[str, str], Schema] = {
     ("ChatRequest", "messages"): {"type": "array", "items": _MESSAGE, "minItems": 1},
     ("CompletionRequest", "prompt"): {"anyOf": _TEXTS + _IDS},
+    ("ResponsesRequest", "input"): {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {"type": "array", "items": _ITEM, "minItems": 1},
+        ]
+    },
     ("GenerateRequest", "text"): {"anyOf": _TEXTS},
     ("GenerateRequest", "input_ids"): {"anyOf": _IDS},
     ("GenerateRequest", "sampling_params"): {
@@ -161,9 +180,10 @@ def _operation(endpoint: Endpoint, locked: bool) -> Schema:
     if endpoint.body is not None:
         content = {"application/json": {"schema": _ref(endpoint.body)}}
         told["requestBody"] = {"required": endpoint.body_needed, "content": content}
-    if "{name}" in endpoint.path:
-        name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-        told["parameters"] = [name]
+    told["parameters"] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _IN_PATH.findall(endpoint.path)
+    ] + [{"name": name, "in": "query", "schema": kind} for name, kind in endpoint.query.items()]
     if locked and endpoint.path not in OPEN_PATHS:
         told["security"] = [{"key": []}]
     return told
@@ -171,7 +191,7 @@ def _operation(endpoint: Endpoint, locked: bool) -> Schema:
 
 def _responses(endpoint: Endpoint) -> Schema:
     content: Schema = {endpoint.media: {"schema": _answer_schema(endpoint.answer)}}
-    if endpoint.events is not None:
+    if endpoint.events:
         content["text/event-stream"] = {"schema": _event_schema(endpoint.events)}
     answers: Schema = {"200": {"description": "The answer.", "content": content}}
     error = {"application/json": {"schema": _ref(ErrorEnvelope)}}
@@ -180,12 +200,12 @@ def _responses(endpoint: Endpoint) -> Schema:
     return answers
 
 
-def _event_schema(struct: type) -> Schema:
+def _event_schema(structs: tuple[type, ...]) -> Schema:
     """Of one event. `contentSchema` would be applied to the last one too, which is no JSON."""
     data = {
         "type": "string",
         "description": "JSON as x-json says, or [DONE] at the end",
-        "x-json": {"anyOf": [_ref(struct), _ref(ErrorEnvelope)]},
+        "x-json": {"anyOf": [_ref(struct) for struct in (*structs, ErrorEnvelope)]},
     }
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
@@ -206,7 +226,7 @@ def _structs() -> Iterator[type]:
     yield ErrorEnvelope
     yield NativeSampling
     for endpoint in ENDPOINTS:
-        for item in (endpoint.body, endpoint.events, endpoint.answer):
+        for item in (endpoint.body, *endpoint.events, endpoint.answer):
             item = item[0] if isinstance(item, tuple) else item
             if isinstance(item, type):
                 yield item

@@ -83,9 +83,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 def shared_settings(call: msgspec.Struct) -> dict[str, Any]:
     """`Sampling`'s values of the shared fields that were sent. ApiError 400 for a bias of no token.
 
-    call: a body that has all of SHARED.
+    call: a body; a field that its protocol lacks is not sent.
     """
-    given = {name: value for name in SHARED if (value := getattr(call, name)) is not None}
+    given = {name: value for name in SHARED if (value := getattr(call, name, None)) is not None}
     if "logit_bias" in given:
         given["logit_bias"] = {_token(key): bias for key, bias in given["logit_bias"].items()}
     if "stop" in given:

@@ -111,14 +111,18 @@ class Service:
         if not self.client.ready:
             raise unavailable(self.client.reason, "engine_unavailable")
 
+    def check_rid(self, origin: Origin) -> None:
+        """ApiError 400 where a running call of the tenant has the id."""
+        if (origin.tenant, origin.rid) in self.live:
+            text = f"rid {origin.rid!r} is in use; choose another"
+            raise bad_request(text, "rid", "duplicate_rid")
+
     @contextmanager
     def registered(self, call: LiveCall) -> Iterator[None]:
         """Hold the call's rid while it runs. ApiError 400 where the rid is in use."""
         self.check_open()
-        rid = call.origin.rid
-        place = (call.origin.tenant, rid)
-        if place in self.live:
-            raise bad_request(f"rid {rid!r} is in use; choose another", "rid", "duplicate_rid")
+        self.check_rid(call.origin)
+        place = (call.origin.tenant, call.origin.rid)
         self.live[place] = call
         try:
             yield

@@ -49,6 +49,11 @@ def event(body: object) -> bytes:
     return b"data: " + text + b"\n\n"
 
 
+def named_event(name: str, body: object) -> bytes:
+    """One server-sent event with a name, as `event`."""
+    return b"event: " + name.encode() + b"\n" + event(body)
+
+
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     """The result of `work`; cancelled, and ClientGone raised, once the client has left."""
     working = asyncio.ensure_future(work)

@@ -18,7 +18,7 @@ MAX_RID_CHARS = 256
 BODY_IDLE_S = 30.0
 """How long a request's body may stand still, seconds."""
 
-HARMLESS = ("user", "store", "metadata")
+HARMLESS = ("user", "store", "metadata", "prompt_cache_key", "safety_identifier")
 """Accepted and not acted on: they change nothing about the answer."""
 
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
@@ -146,7 +146,7 @@ def rid_of(given: str | None, prefix: str) -> str:
 
     ApiError 400 for one that cannot be shown in a log line.
     """
-    rid = f"{prefix}-{uuid.uuid4().hex}" if given is None else given
+    rid = f"{prefix}{uuid.uuid4().hex}" if given is None else given
     if not (0 < len(rid) <= MAX_RID_CHARS and rid.isprintable()):
         raise bad_request(f"rid must be 1 to {MAX_RID_CHARS} printable characters", "rid")
     return rid

@@ -104,6 +104,25 @@ class ServerSettings:
             differs="no limit",
         ),
     )
+    max_stored_responses: int = declared(
+        1000,
+        Flag(
+            ("--max-stored-responses",),
+            "server",
+            "finished /v1/responses kept for each tenant; 0 keeps none",
+            low=0,
+        ),
+    )
+    max_stored_response_bytes: int = declared(
+        64 * 2**20,
+        Flag(
+            ("--max-stored-response-bytes",),
+            "server",
+            "bytes of kept /v1/responses and their conversations for each tenant",
+            low=1024,
+            high=2**40,
+        ),
+    )
     stream_interval: int = declared(
         1, Flag(("--stream-interval",), "server", "tokens between two stream events", low=1)
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anychip.text.errors import TemplateError, require_unicode
+from anychip.text.chat_messages import plain_messages, with_arguments
+from anychip.text.errors import TemplateError
 from anychip.text.render_process import RenderProcess
 
 DEFAULT_LIMIT_S = 5.0
@@ -14,6 +15,14 @@ _NO_TEMPLATE = (
     "this model has no chat template: use /v1/completions, or start the server with "
     "--chat-template FILE"
 )
+
+_TWO_TURNS = (
+    "continue_final_message and add_generation_prompt exclude each other: the prompt ends either "
+    "within the last message or after the beginning of a new one"
+)
+_OPEN_END = "CONTINUE_FINAL_MESSAGE_TAG "
+_NEEDLE = '"argument_needle":'
+_PROBE_TEXT = '{"argument_needle": "value"}'
 
 
 class ChatTemplate:
@@ -37,6 +46,7 @@ class ChatTemplate:
         self.text = template
         self._special_tokens = dict(special_tokens or {})
         self._process = process or RenderProcess(limit_s)
+        self._text_arguments: bool | None = None
 
     def check(self) -> None:
         """Compile the template; TemplateError where it is broken. Also starts the process, so
@@ -49,12 +59,15 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         /,
         *,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> str:
         """The prompt for `messages`, special tokens spelled out (encode it without adding any).
 
+        add_generation_prompt: begin the assistant's turn; None: unless a message is continued.
+        continue_final_message: the prompt ends with the last message, the assistant's, left open.
         tools: JSON schemas, as the API takes them. kwargs: further variables for the template.
         Raises TemplateError: no template, a message of the wrong shape, the template's own
         complaint, or a limit that it ran into; TextError for a lone surrogate.
@@ -63,58 +76,72 @@ class ChatTemplate:
             raise TemplateError(_NO_TEMPLATE)
         if "messages" in kwargs:
             raise TemplateError("chat template variable 'messages' is set by the server")
+        if continue_final_message and add_generation_prompt:
+            raise TemplateError(_TWO_TURNS)
+        plain = plain_messages(messages)
+        if any(message.get("tool_calls") for message in plain):
+            plain = with_arguments(plain, as_text=self._takes_text())
+        content = _left_open(plain) if continue_final_message else ""
         variables = {
             **self._special_tokens,
             **kwargs,
-            "messages": plain_messages(messages),
+            "messages": plain,
             "tools": list(tools) if tools else None,
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": not continue_final_message
+            if add_generation_prompt is None
+            else add_generation_prompt,
         }
-        return self._process.render(self.text, variables)
+        text = self._process.render(self.text, variables)
+        return _cut_open(text, content) if continue_final_message else text
+
+    def _takes_text(self) -> bool:
+        """Whether the template writes a call's arguments right where they are a text. Tried once:
+        templates differ, and do not say."""
+        if self._text_arguments is None:
+            self._text_arguments = self._shows_call(_PROBE_TEXT)
+        return self._text_arguments
+
+    def _shows_call(self, arguments: str) -> bool:
+        """Whether the template writes these arguments of a call as they are, and not as a JSON
+        string of them."""
+        function = {"name": "probe", "arguments": arguments}
+        call = {"id": "abcdefghi", "type": "function", "function": function}
+        answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+        variables = {
+            **self._special_tokens,
+            "messages": [{"role": "user", "content": "probe"}, answer],
+            "tools": [{"type": "function", "function": {"name": "probe", "parameters": {}}}],
+            "add_generation_prompt": False,
+        }
+        try:
+            return _NEEDLE in self._process.render(self.text or "", variables)
+        except TemplateError:
+            return False
 
     def close(self) -> None:
         """End the rendering process."""
         self._process.close()
 
 
-def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as templates expect them: `content` one text, whether sent as text or as parts."""
-    if not messages:
-        raise TemplateError("messages must hold at least one message")
-    return [_plain_message(index, message) for index, message in enumerate(messages)]
+def _left_open(messages: list[dict[str, Any]]) -> str:
+    """Mark the end of the last message; its content. TemplateError where it cannot be continued."""
+    last = messages[-1]
+    content = last["content"]
+    if last["role"] != "assistant" or not content or last.get("tool_calls"):
+        raise TemplateError(
+            "continue_final_message needs a last message of role 'assistant' with text and without"
+            " tool calls; this one cannot be continued"
+        )
+    messages[-1] = {**last, "content": content + _OPEN_END}
+    return str(content)
 
 
-def _plain_message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    where = f"messages[{index}]"
-    if not isinstance(message, Mapping):
-        raise TemplateError(f"{where} must be an object, not {type(message).__name__}")
-    role = message.get("role")
-    if not isinstance(role, str):
-        raise TemplateError(f"{where}.role must be a string, not {type(role).__name__}")
-    content = _plain_content(f"{where}.content", message.get("content"), role)
-    return {**message, "content": content}
-
-
-def _plain_content(where: str, content: Any, role: str) -> str | None:
-    if content is None and role == "assistant":
-        return None  # an answer that is tool calls alone
-    if isinstance(content, str):
-        require_unicode(content, where)
-        return content
-    if isinstance(content, list):
-        return "".join(_part_text(f"{where}[{index}]", part) for index, part in enumerate(content))
-    raise TemplateError(
-        f"{where} must be a string or a list of text parts, not {type(content).__name__}"
-    )
-
-
-def _part_text(where: str, part: Any) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind != "text":
-        shown = repr(kind) if isinstance(part, Mapping) else type(part).__name__
-        raise TemplateError(f"{where} is of type {shown}; only 'text' parts are supported")
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise TemplateError(f"{where}.text must be a string, not {type(text).__name__}")
-    require_unicode(text, where)
-    return text
+def _cut_open(text: str, content: str) -> str:
+    """The prompt up to the mark, as transformers cuts it. TemplateError where the template left
+    out the message or its end."""
+    place = text.rfind(_OPEN_END.strip())
+    if place < 0 or content.strip() not in text:
+        raise TemplateError("the chat template does not show the last message, so that it cannot be"
+                            " continued; leave continue_final_message out")  # fmt: skip
+    kept = text.startswith(_OPEN_END, place)
+    return text[:place] if kept else text[:place].rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
@@ -15,7 +15,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class TokenTable:
     """`pieces[id]` are the bytes that token `id` adds to the output; UTF-8 only once joined.
 
-    special: ids that `skip_special_tokens` leaves out.
+    special: ids of special tokens, which an answer does not show unless it is asked to.
     strip_space: one leading space of a whole text is the tokenizer's own, not the writer's.
     """
 
@@ -27,13 +27,11 @@ class TokenTable:
         """The bytes of one token, a special one included; none for an id outside the table."""
         return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
 
-    def write(self, token_ids: Iterable[int], skip_special_tokens: bool) -> Iterator[bytes]:
-        """The bytes of each token in turn. An id outside the table writes nothing: a model's
-        vocabulary may be padded past its tokenizer's."""
+    def write(self, token_ids: Iterable[int], hidden: Set[int]) -> Iterator[bytes]:
+        """The bytes of each token in turn that is not hidden. An id outside the table writes
+        nothing: a model's vocabulary may be padded past its tokenizer's."""
         for token_id in token_ids:
-            if skip_special_tokens and token_id in self.special:
-                continue
-            if 0 <= token_id < len(self.pieces):
+            if token_id not in hidden and 0 <= token_id < len(self.pieces):
                 yield self.pieces[token_id]
 
 

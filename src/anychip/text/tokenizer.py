@@ -84,7 +84,22 @@ class Tokenizer:
         return stream.feed(token_ids) + stream.flush()
 
     def detokenizer(
-        self, *, skip_special_tokens: bool = True, at_start: bool = True
+        self,
+        *,
+        skip_special_tokens: bool = True,
+        shown: frozenset[int] = frozenset(),
+        at_start: bool = True,
     ) -> Detokenizer:
         """A fresh stream; at_start=False for tokens that continue a prompt (see Detokenizer)."""
-        return Detokenizer(self.table, skip_special_tokens=skip_special_tokens, at_start=at_start)
+        return Detokenizer(
+            self.table, skip_special_tokens=skip_special_tokens, shown=shown, at_start=at_start
+        )
+
+    def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        """Ids of the special tokens among `texts`, less those that end an answer."""
+        found = (self._special.get(text.encode()) for text in texts)
+        return frozenset(index for index in found if index is not None) - self.eos_ids
+
+    @cached_property
+    def _special(self) -> dict[bytes, int]:
+        return {self.table.pieces[i]: i for i in self.table.special if i < len(self.table.pieces)}
