@@ -11,6 +11,7 @@ from anychip.server import health, native
 from anychip.server.auth import KeyCheck, OriginCheck
 from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_error
 from anychip.server.limits import CallLimit
+from anychip.server.messages import count_tokens, create_message
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
@@ -29,6 +30,8 @@ _GET, _POST = ["GET"], ["POST"]
 ROUTES = (
     Route("/v1/chat/completions", chat_completions, methods=_POST),
     Route("/v1/completions", completions, methods=_POST),
+    Route("/v1/messages", create_message, methods=_POST),
+    Route("/v1/messages/count_tokens", count_tokens, methods=_POST),
     Route("/v1/responses", create_response, methods=_POST),
     Route("/v1/responses/{id:path}/cancel", cancel_response, methods=_POST),
     Route("/v1/responses/{id:path}", get_response, methods=_GET),

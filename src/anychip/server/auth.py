@@ -20,7 +20,7 @@ _CALLER = "anychip.caller"
 
 
 class KeyCheck:
-    """ASGI layer: `Authorization: Bearer KEY` on every path but the open ones.
+    """ASGI layer: `Authorization: Bearer KEY`, or `x-api-key: KEY`, on all but the open paths.
 
     The admin key opens everything; without any key nothing is checked.
     """
@@ -32,9 +32,9 @@ class KeyCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer 401."""
         if scope["type"] == "http":
-            caller = self._access.caller(bearer(Headers(scope=scope)))
+            caller = self._access.caller(key_of(Headers(scope=scope)))
             if caller is None and self._access.needed and scope["path"] not in OPEN_PATHS:
-                await _unauthorized().response()(scope, receive, send)
+                await _unauthorized().response(scope["path"])(scope, receive, send)
                 return
             scope[_CALLER] = caller or Caller()
         await self._app(scope, receive, send)
@@ -46,16 +46,17 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def bearer(headers: Headers) -> str:
-    """The bearer token, empty where there is none."""
+def key_of(headers: Headers) -> str:
+    """The bearer token, else the `x-api-key` of Anthropic's clients; empty where neither is."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+    given = key.strip() if scheme.lower() == "bearer" else ""
+    return given or headers.get("x-api-key", "")
 
 
 def _unauthorized() -> ApiError:
     return ApiError(
         401,
-        "a valid key is needed: send 'Authorization: Bearer KEY'",
+        "a valid key is needed: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
         type="authentication_error",
         code="invalid_api_key",
     )
@@ -92,7 +93,7 @@ class OriginCheck:
             reason = self._refusal(Headers(scope=scope))
             if reason:
                 error = ApiError(403, reason, type="permission_error", code="foreign_origin")
-                await error.response()(scope, receive, send)
+                await error.response(scope["path"])(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -7,8 +7,17 @@ from typing import Any
 
 import msgspec
 
-from anychip.server import responses_events
+from anychip.server import messages_protocol, responses_events
+from anychip.server.errors import AnthropicEnvelope, ErrorEnvelope
 from anychip.server.health import HealthAnswer, ReadyAnswer
+from anychip.server.messages_protocol import (
+    COUNT_NOT_YET,
+    MESSAGES_NOT_YET,
+    CountRequest,
+    MessageObject,
+    MessagesRequest,
+    TokenCount,
+)
 from anychip.server.native_protocol import (
     GENERATE_NOT_YET,
     AbortAnswer,
@@ -84,6 +93,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     errors: Mapping[int, str] = msgspec.field(default_factory=lambda: _BODY)
     not_yet: NotYet = msgspec.field(default_factory=dict)
     media: str = "application/json"
+    error: Any = ErrorEnvelope
 
 
 _GET = ("get",)
@@ -116,6 +126,25 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         events=(Completion,),
         errors=_GENERATE,
         not_yet=COMPLETION_NOT_YET,
+    ),
+    Endpoint(
+        path="/v1/messages",
+        summary="Answer a chat as Anthropic does, whole or as a stream of events.",
+        body=MessagesRequest,
+        answer=MessageObject,
+        events=messages_protocol.EVENTS,
+        errors=_GENERATE,
+        not_yet=MESSAGES_NOT_YET,
+        error=AnthropicEnvelope,
+    ),
+    Endpoint(
+        path="/v1/messages/count_tokens",
+        summary="Tokens that the prompt of a message would have.",
+        body=CountRequest,
+        answer=TokenCount,
+        errors={**_BODY, **_NO_MODEL},
+        not_yet=COUNT_NOT_YET,
+        error=AnthropicEnvelope,
     ),
     Endpoint(
         path="/v1/responses",

@@ -23,6 +23,31 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     error: ErrorBody
 
 
+class AnthropicError(msgspec.Struct, frozen=True, kw_only=True):
+    """The inner object of an error of /v1/messages."""
+
+    type: str
+    message: str
+
+
+class AnthropicEnvelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
+    """The whole body of an error of /v1/messages, and the last event of a stream that failed."""
+
+    error: AnthropicError
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    500: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
 class ApiError(Exception):
     """An error for the client: HTTP status, and what the body says.
 
@@ -44,15 +69,21 @@ class ApiError(Exception):
         self.retry_after = retry_after
         self.body = ErrorBody(message=message, type=type, param=param, code=code)
 
-    def envelope(self) -> bytes:
-        """The JSON body."""
-        return msgspec.json.encode(ErrorEnvelope(self.body))
+    def envelope(self) -> ErrorEnvelope:
+        """The body in OpenAI's words."""
+        return ErrorEnvelope(self.body)
 
-    def response(self) -> Response:
-        """The whole answer."""
+    def anthropic(self) -> AnthropicEnvelope:
+        """The body in Anthropic's words."""
+        kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error")
+        return AnthropicEnvelope(error=AnthropicError(type=kind, message=self.body.message))
+
+    def response(self, path: str) -> Response:
+        """The whole answer, in the words of the dialect that is spoken at `path`."""
         later = self.status in (429, 503)
         headers = {"Retry-After": str(self.retry_after)} if later else None
-        return Response(self.envelope(), self.status, headers, "application/json")
+        told = self.anthropic() if f"{path}/".startswith("/v1/messages/") else self.envelope()
+        return Response(msgspec.json.encode(told), self.status, headers, "application/json")
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -79,7 +110,7 @@ async def on_api_error(request: Request, error: Exception) -> Response:
     """Starlette handler of ApiError."""
     if not isinstance(error, ApiError):
         raise error
-    return error.response()
+    return error.response(request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -92,7 +123,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         405: (f"{where}: wrong method", "method_not_allowed"),
     }
     text, code = texts.get(error.status_code, (str(error.detail), "http_error"))
-    answer = ApiError(error.status_code, text, code=code).response()
+    answer = ApiError(error.status_code, text, code=code).response(request.url.path)
     answer.headers.update(error.headers or {})
     return answer
 
@@ -101,4 +132,4 @@ async def on_crash(request: Request, error: Exception) -> Response:
     """Starlette handler of what nobody expected; the traceback goes to the log, not out."""
     return server_error(
         f"internal error ({type(error).__name__}); the server's log has the details", "internal"
-    ).response()
+    ).response(request.url.path)

@@ -37,7 +37,7 @@ class CallLimit:
         if self._running >= self._most:
             text = f"{self._running} calls are being answered (--max-concurrent-requests)"
             error = unavailable(text, "too_many_calls", self._retry_after())
-            await error.response()(scope, receive, send)
+            await error.response(scope["path"])(scope, receive, send)
             return
         await self._count(scope, receive, send)
 

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from anychip import __version__
 from anychip.server.auth import OPEN_PATHS
 from anychip.server.endpoints import ENDPOINTS, Endpoint
-from anychip.server.errors import ErrorEnvelope
 from anychip.server.native_protocol import SAMPLING_NOT_YET, NativeSampling
 from anychip.server.origin import HIGHEST, LOWEST, MAX_PART_CHARS
 from anychip.server.sampling import (
@@ -106,6 +105,15 @@ _ITEM: Schema = {
     },
 }
 """The plainest of the items that /v1/responses takes."""
+_TURN: Schema = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {
+        "role": {"enum": ["user", "assistant", "system"]},
+        "content": {"type": "string"},
+    },
+}
+"""The plainest of the turns that /v1/messages takes."""
 _TEXTS: list[Schema] = [
     {"type": "string", "minLength": 1},
     {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
@@ -125,6 +133,8 @@ _IDS: list[Schema] = [
 _TOLD_BETTER: Mapping[tuple[str, str], Schema] = {
     ("ChatRequest", "messages"): {"type": "array", "items": _MESSAGE, "minItems": 1},
     ("CompletionRequest", "prompt"): {"anyOf": _TEXTS + _IDS},
+    ("CountRequest", "messages"): {"type": "array", "items": _TURN, "minItems": 1},
+    ("MessagesRequest", "messages"): {"type": "array", "items": _TURN, "minItems": 1},
     ("ResponsesRequest", "input"): {
         "anyOf": [
             {"type": "string", "minLength": 1},
@@ -166,12 +176,15 @@ def document(locked: bool, model: str, vocab_size: int) -> Schema:
             paths.setdefault(endpoint.path, {})[method] = told
     schemas = _schemas(model)
     schemas["TokenId"] = {"type": "integer", "minimum": 0, "maximum": vocab_size - 1}
-    key = {"type": "http", "scheme": "bearer"}
+    keys = {
+        "key": {"type": "http", "scheme": "bearer"},
+        "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "AnyChip", "version": __version__},
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"key": key}},
+        "components": {"schemas": schemas, "securitySchemes": keys},
     }
 
 
@@ -185,27 +198,27 @@ def _operation(endpoint: Endpoint, locked: bool) -> Schema:
         for name in _IN_PATH.findall(endpoint.path)
     ] + [{"name": name, "in": "query", "schema": kind} for name, kind in endpoint.query.items()]
     if locked and endpoint.path not in OPEN_PATHS:
-        told["security"] = [{"key": []}]
+        told["security"] = [{"key": []}, {"x-api-key": []}]
     return told
 
 
 def _responses(endpoint: Endpoint) -> Schema:
     content: Schema = {endpoint.media: {"schema": _answer_schema(endpoint.answer)}}
     if endpoint.events:
-        content["text/event-stream"] = {"schema": _event_schema(endpoint.events)}
+        content["text/event-stream"] = {"schema": _event_schema(endpoint)}
     answers: Schema = {"200": {"description": "The answer.", "content": content}}
-    error = {"application/json": {"schema": _ref(ErrorEnvelope)}}
+    error = {"application/json": {"schema": _ref(endpoint.error)}}
     for status, meaning in endpoint.errors.items():
         answers[str(status)] = {"description": meaning, "content": error}
     return answers
 
 
-def _event_schema(structs: tuple[type, ...]) -> Schema:
+def _event_schema(endpoint: Endpoint) -> Schema:
     """Of one event. `contentSchema` would be applied to the last one too, which is no JSON."""
     data = {
         "type": "string",
         "description": "JSON as x-json says, or [DONE] at the end",
-        "x-json": {"anyOf": [_ref(struct) for struct in (*structs, ErrorEnvelope)]},
+        "x-json": {"anyOf": [_ref(struct) for struct in (*endpoint.events, endpoint.error)]},
     }
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
@@ -223,10 +236,9 @@ def _ref(struct: type) -> Schema:
 
 
 def _structs() -> Iterator[type]:
-    yield ErrorEnvelope
     yield NativeSampling
     for endpoint in ENDPOINTS:
-        for item in (endpoint.body, *endpoint.events, endpoint.answer):
+        for item in (endpoint.body, *endpoint.events, endpoint.answer, endpoint.error):
             item = item[0] if isinstance(item, tuple) else item
             if isinstance(item, type):
                 yield item

@@ -78,6 +78,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs_from: int = 1
     max_tokens_name: str = "max_tokens"
     min_tokens_name: str = "min_tokens"
+    stop_name: str = "stop"
 
 
 def shared_settings(call: msgspec.Struct) -> dict[str, Any]:
@@ -152,13 +153,14 @@ def _check_lengths(sampling: Sampling) -> None:
 
 
 def _check_stops(sampling: Sampling, vocab_size: int) -> None:
+    name = sampling.stop_name
     if len(sampling.stop) > MAX_STOPS:
-        raise bad_request(f"stop has {len(sampling.stop)} strings; at most {MAX_STOPS}", "stop")
+        raise bad_request(f"{name} has {len(sampling.stop)} strings; at most {MAX_STOPS}", name)
     for stop in sampling.stop:
         if not 0 < len(stop) <= MAX_STOP_CHARS:
             raise bad_request(
                 f"a stop string has {len(stop)} characters; 1 to {MAX_STOP_CHARS} are allowed",
-                "stop",
+                name,
             )
     if len(sampling.stop_token_ids) > MAX_STOP_IDS:
         count = len(sampling.stop_token_ids)

@@ -54,6 +54,31 @@ def named_event(name: str, body: object) -> bytes:
     return b"event: " + name.encode() + b"\n" + event(body)
 
 
+async def with_pauses(
+    events: AsyncGenerator[_T, None], quiet_s: float
+) -> AsyncGenerator[_T | None, None]:
+    """The events, and None each time that none came for `quiet_s` seconds."""
+    async with aclosing(events):
+        while True:
+            coming = asyncio.ensure_future(_next(events))
+            try:
+                while not (await asyncio.wait({coming}, timeout=quiet_s))[0]:
+                    yield None
+                found = coming.result()
+            finally:
+                await _stop(coming)
+            if not found:
+                return
+            yield found[0]
+
+
+async def _next(events: AsyncGenerator[_T, None]) -> tuple[()] | tuple[_T]:
+    """The next event, nothing at the end."""
+    async for event in events:
+        return (event,)
+    return ()
+
+
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     """The result of `work`; cancelled, and ClientGone raised, once the client has left."""
     working = asyncio.ensure_future(work)
@@ -119,7 +144,7 @@ class CutAtTheEnd:
                 raise
             if not begun:
                 error = unavailable("the server is shutting down", "shutting_down")
-                await error.response()(scope, receive, send)
+                await error.response(scope["path"])(scope, receive, send)
 
 
 class EventStream(Response):
@@ -149,8 +174,8 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
         except ApiError as error:
             if not begun:
-                await error.response()(scope, receive, send)
+                await error.response(scope["path"])(scope, receive, send)
                 return
-            failed = b"data: " + error.envelope() + b"\n\n"
+            failed = event(error.envelope())
             await send({"type": "http.response.body", "body": failed, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

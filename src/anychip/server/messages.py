@@ -1,0 +1,118 @@
+"""Anthropic's /v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from anychip.server.auth import caller_of
+from anychip.server.chat_call import ChatAnswer, ChatCall, prepare, prompt_of
+from anychip.server.errors import ApiError, bad_request
+from anychip.server.messages_input import check_wishes, messages_of, sampling_of, tools_of
+from anychip.server.messages_protocol import (
+    COUNT_NOT_YET,
+    MESSAGES_NOT_YET,
+    CountRequest,
+    MessageEvent,
+    MessageObject,
+    MessagesRequest,
+    Ping,
+    TokenCount,
+)
+from anychip.server.messages_writer import MessageWriter
+from anychip.server.origin import Origin, origin_of
+from anychip.server.sampling import Sampling
+from anychip.server.service import Service
+from anychip.server.stream import EventStream, json_answer, json_response, named_event, with_pauses
+from anychip.server.validation import convert, read_object
+
+VERSIONS = ("2023-06-01", "2026-10-21")
+"""Of Anthropic's API, as clients send them: the later one asks for less and is answered alike."""
+QUIET_S = 10.0
+"""Seconds without an event after which a stream pings."""
+
+
+async def create_message(request: Request) -> Response:
+    """Answer a chat as Anthropic does, whole or as a stream."""
+    service: Service = request.app.state.service
+    service.check_open()
+    _check_version(request)
+    body = await read_object(request, service.config.max_request_bytes)
+    asked = convert(body, MessagesRequest, MESSAGES_NOT_YET)
+    check_wishes(asked)
+    origin = origin_of(asked, caller_of(request).tenant, "msg_")
+    answer = await prepare(service, _call(asked, sampling_of(asked), origin))
+    writer = MessageWriter(answer.origin.rid, service.model_name)
+    if asked.stream:
+        return EventStream(_events(answer, writer))
+    return await json_answer(request, _whole(answer, writer))
+
+
+async def count_tokens(request: Request) -> Response:
+    """Tokens that the prompt of a message would have."""
+    service: Service = request.app.state.service
+    _check_version(request)
+    body = await read_object(request, service.config.max_request_bytes)
+    asked = convert(body, CountRequest, COUNT_NOT_YET)
+    service.check_model(asked.model)
+    check_wishes(asked)
+    nothing = Sampling(max_tokens=1), Origin(rid="count")  # no answer is asked for
+    prompt = await prompt_of(service, _call(asked, *nothing))
+    return json_response(TokenCount(len(prompt)))
+
+
+def _check_version(request: Request) -> None:
+    """ApiError 400 for a version whose answers look different. Without one the last is meant."""
+    given = request.headers.get("anthropic-version", VERSIONS[-1])
+    if given not in VERSIONS:
+        text = f"anthropic-version is {given!r}; this server speaks {' and '.join(VERSIONS)}"
+        raise bad_request(text, "anthropic-version")
+
+
+def _call(asked: CountRequest, sampling: Sampling, origin: Origin) -> ChatCall:
+    return ChatCall(
+        model=asked.model,
+        messages=messages_of(asked),
+        sampling=sampling,
+        origin=origin,
+        variables=asked.chat_template_kwargs or {},
+        tools=tools_of(asked),
+    )
+
+
+async def _whole(answer: ChatAnswer, writer: MessageWriter) -> MessageObject:
+    async with aclosing(answer.events()) as events:
+        async for told in events:
+            for _ in writer.take(told):
+                pass
+    return writer.message(answer.usage())
+
+
+async def _events(answer: ChatAnswer, writer: MessageWriter) -> AsyncGenerator[bytes, None]:
+    """An ApiError before the first event is raised; a later one is the last event."""
+    begun = False
+    try:
+        async with aclosing(with_pauses(answer.events(), QUIET_S)) as events:
+            async for told in events:
+                if told is not None and not begun:
+                    begun = True
+                    for event in writer.begin(answer.usage()):
+                        yield _encode(event)
+                if told is not None:
+                    for event in writer.take(told):
+                        yield _encode(event)
+                elif begun:
+                    yield _encode(Ping())
+        for event in writer.finish(answer.usage()):
+            yield _encode(event)
+    except ApiError as error:
+        if not begun:
+            raise
+        yield named_event("error", error.anthropic())
+
+
+def _encode(event: MessageEvent) -> bytes:
+    return named_event(str(event.__struct_config__.tag), event)
