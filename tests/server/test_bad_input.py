@@ -101,13 +101,13 @@ def test_completion_fields_that_are_refused(http, fields, param):
     [
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"continue_final_message": True}, "continue_final_message"),
         ({"chat_template_kwargs": {"messages": []}}, "messages"),
     ],
 )
-def test_chat_fields_that_are_not_there_yet(http, fields, param):
+def test_chat_fields_that_are_refused(http, fields, param):
     assert post(http, CHAT, {"messages": HI, **fields})["param"] == param
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from anychip.request import FinishReason, StepOutput
-from anychip.server.choice import Choice
+from anychip.server.choice import Choice, Writing
 from anychip.server.errors import ApiError
 from anychip.server.room import Room, check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling
@@ -33,7 +33,7 @@ def feed(choice, *steps, finish=FinishReason.LENGTH):
 
 def choice_of(tokenizer, *stops, interval=1):
     sampling = Sampling(max_tokens=None, stop=stops)
-    return Choice(0, tokenizer, sampling, interval=interval, at_start=False)
+    return Choice(0, tokenizer, sampling, interval=interval, writing=Writing())
 
 
 def test_a_step_of_several_tokens_is_cut_inside_at_a_stop_string(tokenizer):

@@ -9,34 +9,35 @@ from typing import Any
 import msgspec
 
 from anychip.server.chat_events import ChatEvent, PlainReader, Reader, Reply, Telling
+from anychip.server.chat_formats import FormatReader
+from anychip.server.chat_tools import ToolWish, check_tools
+from anychip.server.choice import Writing
 from anychip.server.errors import bad_request
 from anychip.server.generation import Generation, Usage
 from anychip.server.origin import Origin
 from anychip.server.room import check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling, check_sampling
 from anychip.server.service import Service
+from anychip.server.texts import ChatPrompt
+from anychip.text.answer.reader import AnswerFormat
 
-_SET_BY_US = ("messages", "tools", "add_generation_prompt")
+PLAIN = AnswerFormat()
+_SET_BY_US = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 
 
-class ToolWish(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tools there are and which may be called.
+class ReasoningWish(msgspec.Struct, frozen=True, kw_only=True):
+    """separate: reasoning is told apart from the text. stream: as it comes, not when it is over."""
 
-    tools: in the form of OpenAI's chats. choice: auto, none, required, or named with its `name`.
-    parallel: whether one answer may call several.
-    """
-
-    tools: Sequence[Mapping[str, Any]] = ()
-    choice: str = "auto"
-    name: str | None = None
-    parallel: bool = True
+    separate: bool = True
+    stream: bool = True
 
 
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     """What any dialect's chat comes to.
 
     messages: as templates expect them, in OpenAI's form. sampling: ranges not yet checked; a
-    wish for a grammar is part of it. variables: for the template.
+    wish for a grammar is part of it. variables: for the template. continue_final_message: the
+    answer goes on with the last message. add_generation_prompt: None: unless it does.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -45,6 +46,9 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     variables: Mapping[str, Any] = {}
     tools: ToolWish = ToolWish()
+    reasoning: ReasoningWish = ReasoningWish()
+    continue_final_message: bool = False
+    add_generation_prompt: bool | None = None
 
 
 class ChatUsage(Usage, frozen=True, kw_only=True):
@@ -56,11 +60,14 @@ class ChatUsage(Usage, frozen=True, kw_only=True):
 class ChatAnswer:
     """The answer to a chat that was understood; nothing runs before it is asked for."""
 
-    def __init__(self, generation: Generation) -> None:
+    def __init__(
+        self, generation: Generation, form: AnswerFormat = PLAIN, *, parallel: bool = True
+    ) -> None:
         self.origin = generation.origin
         self.choices = range(len(generation.choices))
         self._generation = generation
-        self._telling = [Telling(self._reader(choice)) for choice in self.choices]
+        self._readers = [_reader(choice, form, parallel) for choice in self.choices]
+        self._telling = [Telling(reader) for reader in self._readers]
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
         """Everything that is told, as it comes. Close the iterator to abort the rest.
@@ -72,6 +79,8 @@ class ChatAnswer:
                 tokens = len(self._generation.choices[piece.choice].token_ids)
                 for event in self._telling[piece.choice].events(piece, tokens):
                     yield event
+                if self._is_done(piece.choice):
+                    self._generation.choices[piece.choice].cut()
 
     async def replies(self) -> list[Reply]:
         """Every choice whole."""
@@ -90,9 +99,16 @@ class ChatAnswer:
         counts = msgspec.structs.asdict(self._generation.usage())
         return ChatUsage(**counts, reasoning_tokens=sum(t.reasoning_tokens for t in self._telling))
 
-    def _reader(self, choice: int) -> Reader:
-        """What tells the meaning of a choice's text."""
-        return PlainReader(choice)
+    def _is_done(self, choice: int) -> bool:
+        reader = self._readers[choice]
+        return isinstance(reader, FormatReader) and reader.done
+
+
+def _reader(choice: int, form: AnswerFormat, parallel: bool) -> Reader:
+    """What tells the meaning of a choice's text."""
+    if form.tools or form.reasoning:
+        return FormatReader(choice, form, parallel=parallel)
+    return PlainReader(choice)
 
 
 async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
@@ -100,24 +116,60 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
     service.check_model(call.model)
     sampling = call.sampling
     check_sampling(sampling, service.info.vocab_size)
+    names = check_tools(call.tools, service.formats)
     sampling = await service.grammars.settled(sampling)
-    prompt = await prompt_of(service, call)
-    limit = fit_max_tokens(sampling, len(prompt), None, service.room)
+    prompt = await _render(service, call)
+    limit = fit_max_tokens(sampling, len(prompt.ids), None, service.room)
     most = service.config.max_tokens_per_call
     check_volume(sampling.n, limit, sampling.max_tokens_name, most)
-    return ChatAnswer(Generation(service, call.origin, [prompt], [limit], sampling, at_start=True))
+    form = _form_of(service, call, names, prompt)
+    shown = service.tokenizer.special_ids(form.markers)
+    writing = Writing(at_start=not call.continue_final_message, shown=shown)
+    generation = Generation(service, call.origin, [prompt.ids], [limit], sampling, writing=writing)
+    return ChatAnswer(generation, form, parallel=call.tools.parallel)
+
+
+def _form_of(
+    service: Service, call: ChatCall, names: tuple[str, ...], prompt: ChatPrompt
+) -> AnswerFormat:
+    formats = service.formats
+    return AnswerFormat(
+        tools=formats.tools if names else "",
+        names=names,
+        reasoning=formats.reasoning if call.reasoning.separate else "",
+        inside=prompt.inside,
+        stream_thoughts=call.reasoning.stream,
+    )
 
 
 async def prompt_of(service: Service, call: ChatCall) -> tuple[int, ...]:
     """Token ids of the chat, up to where the assistant speaks. ApiError 400."""
+    check_tools(call.tools, service.formats)
+    return (await _render(service, call)).ids
+
+
+async def _render(service: Service, call: ChatCall) -> ChatPrompt:
     for name in _SET_BY_US:
         if name in call.variables:
             raise bad_request(f"chat_template_kwargs: {name!r} is set by the server", name)
-    _refuse_tools(call.tools)
-    return await service.texts.chat(call.messages, call.variables)
+    _check_continued(call)
+    return await service.texts.chat(
+        call.messages,
+        call.variables,
+        tools=call.tools.offered,
+        continue_final_message=call.continue_final_message,
+        add_generation_prompt=call.add_generation_prompt,
+    )
 
 
-def _refuse_tools(wish: ToolWish) -> None:
-    name = "tools" if wish.tools else "tool_choice"
-    if wish.tools or wish.choice in ("required", "named"):
-        raise bad_request(f"{name} is not supported yet; leave it out", name, "not_supported")
+def _check_continued(call: ChatCall) -> None:
+    """ApiError 400 where no message can be continued; the template may still refuse."""
+    if not call.continue_final_message:
+        return
+    name = "continue_final_message"
+    if call.add_generation_prompt:
+        text = f"{name} and add_generation_prompt exclude each other; send one of them"
+        raise bad_request(text, name)
+    last = call.messages[-1] if call.messages else None
+    if not isinstance(last, Mapping) or last.get("role") != "assistant":
+        raise bad_request(f"{name} needs a last message of role 'assistant'", name)

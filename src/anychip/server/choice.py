@@ -32,6 +32,19 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[ScoredToken, ...] = ()
 
 
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens become text. at_start: they begin a text, and do not go on with the prompt's.
+
+    shown: special tokens that are part of the text, for who reads it.
+    """
+
+    at_start: bool = False
+    shown: frozenset[int] = frozenset()
+
+
+PLAINLY = Writing()
+
+
 class Choice:
     """Takes the outputs of one sequence. token_ids and logprobs end where the answer does.
 
@@ -39,7 +52,13 @@ class Choice:
     """
 
     def __init__(
-        self, index: int, tokenizer: Tokenizer, sampling: Sampling, *, interval: int, at_start: bool
+        self,
+        index: int,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        *,
+        interval: int,
+        writing: Writing,
     ) -> None:
         self.index = index
         self.token_ids: list[int] = []
@@ -50,12 +69,13 @@ class Choice:
         self.cached_tokens = 0
         self.retractions = 0
         self._written: list[str] = []
-        self._detokenizer = tokenizer.detokenizer(skip_special_tokens=True, at_start=at_start)
+        self._detokenizer = tokenizer.detokenizer(shown=writing.shown, at_start=writing.at_start)
         self._stops = StopChecker(sampling.stop) if sampling.stop else None
         self._least = sampling.min_tokens
         self._interval = interval
         self._unsent = self._unscored = 0
         self._due = 1
+        self._cut = False
 
     @property
     def text(self) -> str:
@@ -67,6 +87,9 @@ class Choice:
         self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
         self.retractions = max(self.retractions, output.retractions)
         self.prompt_logprobs += output.prompt_logprobs
+        if self._cut:
+            self.finish = "stop"
+            return self._piece()
         self._read(output)
         if self.finish is None and output.finish is not None:
             self._end(output.finish)
@@ -74,6 +97,10 @@ class Choice:
             return None
         self._due = len(self.token_ids) + self._interval
         return self._piece()
+
+    def cut(self) -> None:
+        """End the answer here: what comes next is not part of it."""
+        self._cut = True
 
     def _piece(self) -> Piece | None:
         text = "".join(self._written[self._unsent :])

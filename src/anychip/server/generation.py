@@ -20,7 +20,7 @@ from anychip.request import (
     StepOutput,
 )
 from anychip.schedule.refusal import QueueFull, RequestRefused
-from anychip.server.choice import Choice, Piece
+from anychip.server.choice import PLAINLY, Choice, Piece, Writing
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
@@ -52,7 +52,7 @@ class Generation:
         max_tokens: Sequence[int],
         sampling: Sampling,
         *,
-        at_start: bool = False,
+        writing: Writing = PLAINLY,
     ) -> None:
         self.origin = origin
         self.prompts = prompts
@@ -67,17 +67,17 @@ class Generation:
         for prompt, limit in zip(prompts, max_tokens, strict=True):
             params = sampling_params(sampling, limit, seed, service.tokenizer)
             for draw in range(sampling.n):
-                self._add(prompt, of_draw(params, draw), at_start)
+                self._add(prompt, of_draw(params, draw), writing)
         self._by_id = {request.id: i for i, request in enumerate(self._requests)}
 
-    def _add(self, prompt: tuple[int, ...], params: SamplingParams, at_start: bool) -> None:
+    def _add(self, prompt: tuple[int, ...], params: SamplingParams, writing: Writing) -> None:
         service = self._service
         choice = Choice(
             len(self.choices),
             service.tokenizer,
             self.sampling,
             interval=service.config.stream_interval,
-            at_start=at_start,
+            writing=writing,
         )
         self.choices.append(choice)
         request = Request(

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anychip.server.auth import caller_of
-from anychip.server.chat_call import ChatAnswer, ChatCall, prepare
+from anychip.server.chat_call import ChatAnswer, ChatCall, ReasoningWish, prepare
 from anychip.server.chat_events import (
     ChatEvent,
     End,
@@ -21,6 +21,7 @@ from anychip.server.chat_events import (
     ToolCallArguments,
     ToolCallStart,
 )
+from anychip.server.chat_tools import ToolWish, choice_of
 from anychip.server.choice import ScoredToken
 from anychip.server.logprobs import ChatLogprobs, chat_logprobs
 from anychip.server.openai_protocol import (
@@ -67,7 +68,20 @@ def _call(asked: ChatRequest, tenant: str | None) -> ChatCall:
         sampling=sampling_of(asked),
         origin=origin_of(asked, tenant, "chatcmpl-"),
         variables=asked.chat_template_kwargs or {},
+        tools=_tools(asked),
+        reasoning=ReasoningWish(
+            separate=asked.separate_reasoning is not False,
+            stream=asked.stream_reasoning is not False,
+        ),
+        continue_final_message=bool(asked.continue_final_message),
+        add_generation_prompt=asked.add_generation_prompt,
     )
+
+
+def _tools(asked: ChatRequest) -> ToolWish:
+    choice, name = choice_of(asked.tool_choice)
+    parallel = asked.parallel_tool_calls is not False
+    return ToolWish(tools=asked.tools or (), choice=choice, name=name, parallel=parallel)
 
 
 class _Telling:

@@ -86,6 +86,13 @@ class ChatRequest(CallFields, frozen=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    separate_reasoning: bool | None = None
+    stream_reasoning: bool | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
 
 
 NotYet = Mapping[str, Collection[Any]]
@@ -108,19 +115,12 @@ COMPLETION_NOT_YET: NotYet = {
 
 CHAT_NOT_YET: NotYet = {
     **_NOT_YET,
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "reasoning_effort": (),
-    "separate_reasoning": (True, False),
-    "stream_reasoning": (True, False),
-    "continue_final_message": (False,),
-    "add_generation_prompt": (True,),
     "service_tier": ("auto", "default"),
     "verbosity": (),
     "web_search_options": (),

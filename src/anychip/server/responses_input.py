@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from anychip.request import NO_LOGPROBS
-from anychip.server.chat_call import ToolWish
+from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import bad_request
 from anychip.server.parts import kind_of, part_of, refused, text_of, unknown_kind
 from anychip.server.responses_protocol import ResponsesRequest

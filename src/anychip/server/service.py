@@ -13,6 +13,7 @@ from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.model.errors import CheckpointError
+from anychip.server.chat_formats import formats_of
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.grammars import Grammars
 from anychip.server.keys import Access, Caller
@@ -57,6 +58,7 @@ class Service:
         self.grammars = Grammars(config, client, tokenizer)
         self.live: dict[tuple[str | None, str], LiveCall] = {}
         """Running calls by tenant and id: each tenant has ids of its own."""
+        self.formats = formats_of(config, template.text)
         self.draining = False
         self.created = int(time.time())
         info: EngineInfo = client.info

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
+
 from anychip.engine.client import EngineClient
 from anychip.server.errors import ApiError, bad_request
 from anychip.server.room import MAX_SEQUENCES, Room
 from anychip.server.validation import check_ids
+from anychip.text.answer.thinking import left_open, opened_by
 from anychip.text.chat import ChatTemplate
+from anychip.text.chat_messages import plain_messages
 from anychip.text.errors import TemplateError, TextError, require_unicode
 from anychip.text.tokenizer import Tokenizer
 
@@ -25,6 +29,13 @@ _SMALL = 2048
 _THREADS = 4
 
 _T = TypeVar("_T")
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A rendered chat. inside: whether its end opened a thought; None: it says neither."""
+
+    ids: tuple[int, ...]
+    inside: bool | None
 
 
 class Texts:
@@ -56,15 +67,28 @@ class Texts:
         return await self._do(sum(map(len, given)), work, param)
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
-    ) -> tuple[int, ...]:
-        """Token ids of a chat, up to where the assistant speaks. ApiError 400 as the template."""
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        continue_final_message: bool = False,
+        add_generation_prompt: bool | None = None,
+    ) -> ChatPrompt:
+        """A chat up to where the assistant speaks. ApiError 400 as the template."""
 
-        def work() -> tuple[int, ...]:
-            text = self._template.render(messages, **variables)
+        def work() -> ChatPrompt:
+            text = self._template.render(
+                messages,
+                tools=tools,
+                continue_final_message=continue_final_message,
+                add_generation_prompt=add_generation_prompt,
+                **variables,
+            )
             self._check_fits(text, "messages")
             ids = self._tokenizer.encode(text, add_special_tokens=False)
-            return self._checked(ids, "messages")
+            inside = _left_open(messages) if continue_final_message else opened_by(text)
+            return ChatPrompt(ids=self._checked(ids, "messages"), inside=inside)
 
         # The template runs in a process of its own: waiting for it is for a thread.
         return await self._do(_SMALL + 1, work, "messages")
@@ -146,6 +170,10 @@ class Texts:
             raise bad_request(str(error), param, "chat_template") from error
         except TextError as error:
             raise bad_request(str(error), param, "bad_text") from error
+
+
+def _left_open(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return left_open(str(plain_messages(messages)[-1]["content"]))
 
 
 def _bytes_of(text: str, param: str) -> int:

@@ -7,6 +7,35 @@ import dataclasses
 from anychip.flags import Flag, declared
 from anychip.settings.floats import FLOATS
 
+TOOL_FORMAT_NAMES = (
+    "hermes",
+    "llama3",
+    "mistral",
+    "deepseekv3",
+    "deepseekv31",
+    "pythonic",
+    "gpt-oss",
+)
+REASONING_FORMAT_NAMES = ("deepseek-r1", "qwen3", "gpt-oss")
+
+# Other engines' spellings of the same.
+_TOOL_SPELLINGS = {
+    "qwen": "hermes",
+    "qwen25": "hermes",
+    "llama3_json": "llama3",
+    "deepseek_v3": "deepseekv3",
+    "deepseek_v31": "deepseekv31",
+    "llama4_pythonic": "pythonic",
+    "gpt_oss": "gpt-oss",
+    "openai": "gpt-oss",
+}
+_REASONING_SPELLINGS = {
+    "deepseek_r1": "deepseek-r1",
+    "qwen3-thinking": "qwen3",
+    "gpt_oss": "gpt-oss",
+    "openai_gptoss": "gpt-oss",
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
@@ -56,4 +85,28 @@ class ModelSettings:
     chat_template: str | None = declared(
         None,
         Flag(("--chat-template",), "model", "Jinja file for chat [the model's]", "FILE"),
+    )
+    tool_call_parser: str = declared(
+        "auto",
+        Flag(
+            ("--tool-call-parser",),
+            "model",
+            "format of tool calls in answers; auto: the chat template's",
+            "FORMAT",
+            choices=("auto", "none", *TOOL_FORMAT_NAMES),
+            spelled=_TOOL_SPELLINGS,
+            differs="none",
+        ),
+    )
+    reasoning_parser: str = declared(
+        "auto",
+        Flag(
+            ("--reasoning-parser",),
+            "model",
+            "format of reasoning in answers; auto: the chat template's",
+            "FORMAT",
+            choices=("auto", "none", *REASONING_FORMAT_NAMES),
+            spelled=_REASONING_SPELLINGS,
+            differs="none",
+        ),
     )
