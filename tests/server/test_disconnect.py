@@ -9,6 +9,14 @@ import pytest
 from served import config_for, running, wait_until
 
 STEP_S = 0.1
+HI = [{"role": "user", "content": "hi"}]
+BODIES = {
+    "/v1/chat/completions": {"messages": HI},
+    "/v1/completions": {"prompt": "a", "max_tokens": 200},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": HI, "max_tokens": 200},
+    "/generate": {"text": "a", "sampling_params": {"max_new_tokens": 200}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +45,10 @@ def stats(server):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate"])
+@pytest.mark.parametrize("path", BODIES)
 def test_a_client_that_leaves_is_aborted_within_two_steps(steady, path, stream):
     aborted = stats(steady).aborted
-    body = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {}
-    body |= {"prompt": "a", "max_tokens": 200} if path == "/v1/completions" else {}
-    body |= {"text": "a", "sampling_params": {"max_new_tokens": 200}} if "gen" in path else {}
-    connection = open_call(steady, path, stream=stream, **body)
+    connection = open_call(steady, path, stream=stream, **BODIES[path])
     wait_until(lambda: stats(steady).running == 1)
     if stream:
         assert b"200 OK" in connection.recv(4096)

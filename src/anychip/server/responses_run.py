@@ -41,7 +41,7 @@ class ResponseRun:
         self.events: list[bytes] | None = None
         """Of a background response that is streamed: all events so far."""
         self._store = store
-        self._answer = answer
+        self._answer: ChatAnswer | None = answer
         self._writer = Writer(blank, scoring)
         self._reply = Reply(0)
         self._news = asyncio.Event()
@@ -127,7 +127,7 @@ class ResponseRun:
     async def _told(self, *, begun: bool = False) -> AsyncGenerator[ResponseEvent, None]:
         """The events as they come. begun: the first one was told already."""
         working = False
-        async with aclosing(self._answer.events()) as events:
+        async with aclosing(self._work_left().events()) as events:
             async for told in events:
                 if not working:
                     working = True
@@ -143,18 +143,24 @@ class ResponseRun:
 
     def _finish(self, finish: str) -> list[ResponseEvent]:
         """The last events. The response is in the store before its client can ask for it."""
-        events = list(self._writer.finish(finish, self._answer.usage()))
+        events = list(self._writer.finish(finish, self._work_left().usage()))
         self.messages = [*self.messages, assistant_message(self._reply)]
         self._close()
         return events
 
     def _fail(self, error: ApiError) -> list[ResponseEvent]:
-        events = list(self._writer.fail(error, self._answer.usage()))
+        events = list(self._writer.fail(error, self._work_left().usage()))
         self._close()
         return events
 
+    def _work_left(self) -> ChatAnswer:
+        if self._answer is None:
+            raise RuntimeError(f"the response {self.origin.name} is complete")
+        return self._answer
+
     def _close(self) -> None:
-        self.running = False
+        """Let go of what only a growing response needs, and keep the rest in the store."""
+        self.running, self._answer, self._reply = False, None, Reply(0)
         tenant, name = self.origin.tenant, self.origin.rid
         if self.response.store and (self._task is None or self._store.has(tenant, name)):
             self._store.put(tenant, name, self)

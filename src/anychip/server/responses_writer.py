@@ -191,7 +191,7 @@ class Writer:
         item, text = self._item, "".join(self._written)
         if item is None:
             return
-        self._item = None
+        self._item, self._written = None, []
         where, status = self._where(item), "completed" if whole else "incomplete"
         if isinstance(item, CallItem):
             done: Item = msgspec.structs.replace(item, status=status, arguments=text)
