@@ -59,7 +59,7 @@ class ChatAnswer:
     def __init__(self, generation: Generation) -> None:
         self.origin = generation.origin
         self.choices = range(len(generation.choices))
-        self._generation = generation
+        self.generation = generation
         self._telling = [Telling(self._reader(choice)) for choice in self.choices]
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
@@ -67,9 +67,9 @@ class ChatAnswer:
 
         Raises ApiError as `Generation.pieces` does.
         """
-        async with aclosing(self._generation.pieces()) as pieces:
+        async with aclosing(self.generation.pieces()) as pieces:
             async for piece in pieces:
-                tokens = len(self._generation.choices[piece.choice].token_ids)
+                tokens = len(self.generation.choices[piece.choice].token_ids)
                 for event in self._telling[piece.choice].events(piece, tokens):
                     yield event
 
@@ -83,11 +83,11 @@ class ChatAnswer:
 
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""
-        self._generation.abort()
+        self.generation.abort()
 
     def usage(self) -> ChatUsage:
         """Tokens so far."""
-        counts = msgspec.structs.asdict(self._generation.usage())
+        counts = msgspec.structs.asdict(self.generation.usage())
         return ChatUsage(**counts, reasoning_tokens=sum(t.reasoning_tokens for t in self._telling))
 
     def _reader(self, choice: int) -> Reader:

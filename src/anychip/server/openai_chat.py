@@ -52,22 +52,24 @@ async def chat_completions(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     asked = convert(body, ChatRequest, CHAT_NOT_YET)
-    check_stream_options(asked)
-    answer = await prepare(service, _call(asked, caller_of(request).tenant))
+    answer = await begin(service, asked, caller_of(request).tenant)
     told = _Telling(service, asked, answer)
     if asked.stream:
         return EventStream(told.events())
     return await json_answer(request, told.whole())
 
 
-def _call(asked: ChatRequest, tenant: str | None) -> ChatCall:
-    return ChatCall(
+async def begin(service: Service, asked: ChatRequest, tenant: str | None) -> ChatAnswer:
+    """The checked call, not yet submitted. ApiError 400."""
+    check_stream_options(asked)
+    call = ChatCall(
         model=asked.model,
         messages=asked.messages,
         sampling=sampling_of(asked),
         origin=origin_of(asked, tenant, "chatcmpl-"),
         variables=asked.chat_template_kwargs or {},
     )
+    return await prepare(service, call)
 
 
 class _Telling:
