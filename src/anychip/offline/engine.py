@@ -19,7 +19,7 @@ from anychip.offline import calls
 from anychip.offline.answers import Answer
 from anychip.offline.errors import EngineClosed, InsideLoop
 from anychip.offline.streams import AsyncStream, Stream
-from anychip.offline.thread import EngineThread
+from anychip.offline.thread import EngineThread, outcome
 from anychip.plan import SchedulerStats
 from anychip.run.plan_run import model_path
 
@@ -66,7 +66,7 @@ class Engine:
         if _inside_loop():
             return
         try:
-            self._thread.opened.result()
+            outcome(self._thread.opened)
         except BaseException:
             self._thread.close()
             raise
@@ -297,7 +297,7 @@ class Engine:
         self._refuse_inside_loop(work.__name__.removeprefix("begin_"))
         future = self._thread.submit(work, *arguments)
         try:
-            return future.result()
+            return outcome(future)
         finally:
             future.cancel()
 

@@ -7,11 +7,11 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from anychip.offline.answers import AnswerPart
 from anychip.offline.telling import Telling
-from anychip.offline.thread import EngineThread
+from anychip.offline.thread import WAKE_S, EngineThread
 from anychip.server.service import Service
 
 _Item = AnswerPart | Future[None]
@@ -64,12 +64,19 @@ class Stream(Iterator[AnswerPart]):
         """The next part. Raises CallError, EngineClosed."""
         if self._over:
             raise StopIteration
-        item = self._parts.get()
+        item = self._next()
         self._over = not isinstance(item, AnswerPart)
         try:
             return _part(item)
         except _Ended:
             raise StopIteration from None
+
+    def _next(self) -> _Item:
+        while True:
+            try:
+                return self._parts.get(timeout=WAKE_S)
+            except Empty:
+                continue
 
     def close(self) -> None:
         """Abort what still runs; parts that were not read are lost."""

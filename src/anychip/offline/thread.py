@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import uvloop
@@ -27,7 +27,18 @@ _CLOSE_S = 10.0
 """How long the engine process may take to end in good order, seconds."""
 _CLOSED = "the Engine was closed; open another"
 
+WAKE_S = 0.3
+"""How often a wait looks for a signal, seconds: one that arrives in the moment in which another
+thread starts a process does not end a wait of the main thread."""
+
 _T = TypeVar("_T")
+
+
+def outcome(future: Future[_T]) -> _T:
+    """What `future.result()` gives, and Ctrl-C interrupts."""
+    while not wait((future,), WAKE_S).done:
+        pass
+    return future.result()
 
 
 class EngineThread:
@@ -48,8 +59,12 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="anychip-engine", daemon=True)
         try:
             self._thread.start()
-        except BaseException:
+        except RuntimeError:  # there are too many threads
             self._loop.close()
+            raise
+        except BaseException:  # interrupted: it begins all the same, and ends by itself
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._stop.set)
             raise
 
     def submit(
