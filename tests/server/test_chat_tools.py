@@ -183,7 +183,12 @@ REFUSED = [
     ({"tools": [function(name=5)]}, "tools[0].function.name", "must be a text"),
     ({"tools": [function(description=5)]}, "tools[0].function.description", "must be a text"),
     ({"tools": [function(), function()]}, "tools[1].function.name", "as another's is"),
-    ({"tools": [function(strict=True)]}, "tools[0].function.strict", "not supported yet"),
+    ({"tools": [function(strict=5)]}, "tools[0].function.strict", "true or false"),
+    (
+        {"tools": [function(strict=True, parameters={"contains": {}})]},
+        "tools[0].function.parameters",
+        "/contains",
+    ),
     ({"tools": [function(parameters=[])]}, "tools[0].function.parameters", "must be an object"),
     (
         {"tools": [function(parameters={"description": "x" * MAX_SCHEMA_BYTES})]},
@@ -197,7 +202,12 @@ REFUSED = [
     ),
     ({"tools": [function(name=f"f{n}") for n in range(MAX_TOOLS + 1)]}, "tools", "at most 128"),
     ({"tool_choice": "any"}, "tool_choice", "use auto, none, required"),
-    ({"tool_choice": "required"}, "tool_choice", "not supported yet"),
+    (
+        {"tool_choice": "required", "tools": [function(parameters={"not": {}})]},
+        "tools[0].function.parameters",
+        "/not",
+    ),
+    ({"tool_choice": "required", "regex": "a"}, "tool_choice", "both ask for a grammar"),
     ({"tool_choice": "required", "tools": []}, "tool_choice", "needs tools"),
     ({"tool_choice": {"type": "x"}}, "tool_choice", "only function"),
     ({"tool_choice": {"type": "function"}}, "tool_choice.function", "must be an object"),

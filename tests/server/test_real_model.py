@@ -19,7 +19,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 def real(demo_model):
     # The answer's first token is a near-tie (0.08): in bfloat16 rounding decides it.
     limits = {"context_length": 512, "max_total_tokens": 2048, "max_running_requests": 4}
-    limits["dtype"] = "float32"
+    limits |= {"dtype": "float32", "tool_call_parser": "hermes"}
     config = config_for(demo_model, served_model_name="demo", skip_server_warmup=False, **limits)
     with (
         running(config, builder=DEFAULT_BUILDER) as server,
@@ -95,3 +95,27 @@ def test_an_impossible_form_is_a_400_that_names_the_place(real):
     wish = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     with pytest.raises(openai.BadRequestError, match="/properties/a/contains"):
         ask(real, QUESTION, response_format=wish)
+
+
+WEATHER = {
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["C", "F"]}},
+        "required": ["city", "unit"],
+        "additionalProperties": False,
+    },
+}
+
+
+def test_a_forced_call_whole_and_streamed(real):
+    fields = {"tools": [{"type": "function", "function": WEATHER}], "tool_choice": "required"}
+    fields |= {"parallel_tool_calls": False, "max_tokens": 80}
+    whole = ask(real, QUESTION, **fields).choices[0]
+    assert whole.finish_reason == "tool_calls" and whole.message.content is None
+    (call,) = whole.message.tool_calls
+    jsonschema.validate(json.loads(call.function.arguments), WEATHER["parameters"])
+    streamed = [chunk.choices[0].delta for chunk in ask(real, QUESTION, **fields, stream=True)]
+    parts = [part for delta in streamed for part in delta.tool_calls or ()]
+    assert parts[0].function.name == "get_weather"
+    assert "".join(part.function.arguments or "" for part in parts) == call.function.arguments

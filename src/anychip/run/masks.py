@@ -21,8 +21,8 @@ Words = npt.NDArray[np.int32]
 """Token t is bit t % 32, counted from the lowest, of word t // 32."""
 
 NOTHING_LEFT = (
-    "no token may follow: what allowed_token_ids or the grammar allow, bad_words and min_tokens "
-    "rule out; loosen one of them"
+    "no token may follow: allowed_token_ids, the grammar, bad_words and min_tokens leave none; "
+    "loosen one of them"
 )
 
 ALL = np.int32(-1)

@@ -19,6 +19,7 @@ from anychip.server.room import check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling, check_sampling
 from anychip.server.service import Service
 from anychip.server.texts import ChatPrompt
+from anychip.server.tool_grammar import schema_wishes, tool_wish
 from anychip.text.answer.reader import AnswerFormat
 
 PLAIN = AnswerFormat()
@@ -117,8 +118,8 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
     sampling = call.sampling
     check_sampling(sampling, service.info.vocab_size)
     names = check_tools(call.tools, service.formats)
-    sampling = await service.grammars.settled(sampling)
     prompt = await _render(service, call)
+    sampling = await _with_grammar(service, call, names, prompt)
     limit = fit_max_tokens(sampling, len(prompt.ids), None, service.room)
     most = service.config.max_tokens_per_call
     check_volume(sampling.n, limit, sampling.max_tokens_name, most)
@@ -127,6 +128,21 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
     writing = Writing(at_start=not call.continue_final_message, shown=shown)
     generation = Generation(service, call.origin, [prompt.ids], [limit], sampling, writing=writing)
     return ChatAnswer(generation, form, parallel=call.tools.parallel)
+
+
+async def _with_grammar(
+    service: Service, call: ChatCall, names: tuple[str, ...], prompt: ChatPrompt
+) -> Sampling:
+    """The settings with the grammar of the call or of its tools, which can be served."""
+    if not names:
+        return await service.grammars.settled(call.sampling)
+    name = service.formats.tools
+    wish = tool_wish(call.tools, name, call.sampling.grammar, thinking=bool(prompt.inside))
+    if wish is None:
+        return await service.grammars.settled(call.sampling)
+    for schema in schema_wishes(call.tools):
+        await service.grammars.check(schema)
+    return await service.grammars.settled(msgspec.structs.replace(call.sampling, grammar=wish))
 
 
 def _form_of(

@@ -10,7 +10,7 @@ import msgspec
 
 from anychip.server.chat_formats import AnswerFormats
 from anychip.server.errors import bad_request
-from anychip.server.parts import kind_of, object_of, refused, text_of, unknown_kind
+from anychip.server.parts import kind_of, object_of, text_of, unknown_kind
 
 MAX_TOOLS = 128
 MAX_NAME_CHARS = 128
@@ -66,14 +66,8 @@ def check_tools(wish: ToolWish, formats: AnswerFormats) -> tuple[str, ...]:
     if wish.choice == "named" and wish.name not in names:
         text = f"tool_choice names {wish.name!r}, which is not among tools"
         raise bad_request(text, "tool_choice")
-    if wish.choice in ("required", "named"):
-        if not names:
-            raise bad_request("tool_choice needs tools", "tool_choice")
-        raise bad_request(
-            "tool_choice: that a call is forced is not supported yet; use auto or none",
-            "tool_choice",
-            "not_supported",
-        )
+    if wish.choice in ("required", "named") and not names:
+        raise bad_request("tool_choice needs tools", "tool_choice")
     if wish.offered and not formats.tools:
         raise bad_request(
             "tools: calls are not read here: the chat template writes them in no format that is"
@@ -99,8 +93,9 @@ def _name_of(where: str, tool: Mapping[str, Any]) -> str:
         )
     if function.get("description") is not None:
         text_of(function["description"], f"{where}.function.description")
-    if function.get("strict"):
-        raise refused(f"{where}.function.strict")
+    if not isinstance(function.get("strict"), bool | None):
+        text = f"{where}.function.strict must be true or false"
+        raise bad_request(text, f"{where}.function.strict")
     _check_schema(function.get("parameters"), f"{where}.function.parameters")
     return name
 

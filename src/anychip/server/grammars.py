@@ -29,16 +29,20 @@ class Grammars:
         wish = sampling.grammar
         if wish is None:
             return sampling
-        if self._config.grammar_backend == "none":
-            raise refused(wish, "this server runs with --grammar-backend none", None)
         if self._config.constrained_json_disable_any_whitespace:
             spec = msgspec.structs.replace(wish.spec, any_whitespace=False)
             wish = GrammarWish(spec=spec, field=wish.field)
+        await self.check(wish)
+        return msgspec.structs.replace(sampling, grammar=wish)
+
+    async def check(self, wish: GrammarWish) -> None:
+        """ApiError 400 where the grammar cannot be served."""
+        if self._config.grammar_backend == "none":
+            raise refused(wish, "this server runs with --grammar-backend none", None)
         try:
             await self._check.check_async(wish.spec)
         except GrammarError as error:
             raise refused(wish, error.text, error.pointer) from error
-        return msgspec.structs.replace(sampling, grammar=wish)
 
     def close(self) -> None:
         """End the process that checks."""

@@ -1,0 +1,107 @@
+"""Grammars that hold an answer to calls of tools: forced ones, and those of strict tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from anychip.grammar.tools import CallTag, tool_calls
+from anychip.request import GrammarSpec
+from anychip.server.chat_tools import ToolWish
+from anychip.server.errors import bad_request
+from anychip.server.grammar_fields import GrammarWish
+from anychip.text.answer.formats import TOOL_FORMATS, CallSyntax, ToolFormat
+from anychip.text.answer.thinking import THINK_END
+
+_ANYTHING: Mapping[str, Any] = {"type": "object"}
+FORCED = ("required", "named")
+
+
+def tool_wish(
+    wish: ToolWish, name: str, other: GrammarWish | None, *, thinking: bool
+) -> GrammarWish | None:
+    """The grammar that the call's tools ask for; None where every text will do.
+
+    name: of the format that calls are written in. other: a grammar that the call asks for
+    besides: ApiError 400 where both would hold. thinking: the answer begins with thoughts.
+    """
+    forced = wish.choice in FORCED
+    strict = [index for index, tool in enumerate(wish.offered) if _function(tool).get("strict")]
+    if not forced and not strict:
+        return None
+    field = "tool_choice" if forced else f"tools[{strict[0]}].function.strict"
+    if other is not None:
+        raise bad_request(f"{field} and {other.field} both ask for a grammar; send one", field)
+    form = TOOL_FORMATS[name]
+    if not forced:
+        return GrammarWish(spec=_free(wish, form), field="tools")
+    return GrammarWish(spec=_forced(wish, form.syntax, thinking=thinking), field="tools")
+
+
+def schema_wishes(wish: ToolWish) -> Iterator[GrammarWish]:
+    """Every schema that an answer is held to, so that an error names its tool."""
+    for index, tool in enumerate(wish.offered):
+        function = _function(tool)
+        held = wish.choice in FORCED or function.get("strict")
+        if held and wish.name in (None, function["name"]) and function.get("parameters"):
+            text = msgspec.json.encode(function["parameters"]).decode()
+            where = f"tools[{index}].function.parameters"
+            yield GrammarWish(spec=GrammarSpec("json_schema", text), field=where)
+
+
+def _forced(wish: ToolWish, syntax: CallSyntax, *, thinking: bool) -> GrammarSpec:
+    """Calls and nothing else, behind thoughts where the answer begins with them."""
+    elements = [
+        *([{"type": "any_text"}, _text(THINK_END)] if thinking else ()),
+        *([_text(syntax.begin)] if syntax.begin else ()),
+        {
+            "type": "tags_with_separator",
+            "tags": [
+                {
+                    "type": "tag",
+                    "begin": syntax.before_name + name + syntax.after_name,
+                    "content": {"type": "json_schema", "json_schema": schema},
+                    "end": syntax.after_arguments,
+                }
+                for name, schema in _schemas(wish)
+            ],
+            "separator": syntax.between or "",
+            "at_least_one": True,
+            "stop_after_first": not wish.parallel or syntax.between is None,
+        },
+        *([_text(syntax.end)] if syntax.end else ()),
+    ]
+    written = {"type": "structural_tag", "format": {"type": "sequence", "elements": elements}}
+    return GrammarSpec("structural_tag", msgspec.json.encode(written).decode())
+
+
+def _free(wish: ToolWish, form: ToolFormat) -> GrammarSpec:
+    """Any text, in which calls follow their schemas from their first marker on."""
+    syntax = form.syntax
+    begin = syntax.begin + syntax.before_name
+    trigger = next((one for one in form.markers if begin.startswith(one)), begin)
+    tags = [
+        CallTag(begin + name + syntax.after_name, schema, syntax.after_arguments + syntax.end)
+        for name, schema in _schemas(wish)
+    ]
+    return tool_calls(tags, [trigger], only_one=not wish.parallel)
+
+
+def _schemas(wish: ToolWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Tools that may be called, and what their arguments are held to."""
+    for tool in wish.offered:
+        function = _function(tool)
+        held = wish.choice in FORCED or function.get("strict")
+        if wish.name in (None, function["name"]):
+            yield function["name"], (function.get("parameters") if held else None) or _ANYTHING
+
+
+def _text(value: str) -> dict[str, str]:
+    return {"type": "const_string", "value": value}
+
+
+def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = tool["function"]
+    return found

@@ -1,0 +1,133 @@
+"""What the grammar of a forced call lets through is what the parser of its format reads."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import jsonschema
+import pytest
+from grammar_vocabulary import walk
+
+from anychip.request import GrammarSpec
+from anychip.server.chat_tools import ToolWish
+from anychip.server.errors import ApiError
+from anychip.server.grammar_fields import GrammarWish
+from anychip.server.tool_grammar import schema_wishes, tool_wish
+from anychip.text.answer.events import CallArguments, CallStart, Text
+from anychip.text.answer.formats import TOOL_FORMATS
+from anychip.text.answer.reader import AnswerFormat, AnswerReader
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 5}, "days": {"enum": [1, 2]}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+SCHEMAS = {"get_weather": CITY, "ping": None}
+
+
+def tools(**changes):
+    return [
+        {"type": "function", "function": {"name": name, "parameters": schema, **changes}}
+        for name, schema in SCHEMAS.items()
+    ]
+
+
+def calls_of(text, form):
+    """Names and arguments of all calls; fails where anything else was said."""
+    reader = AnswerReader(AnswerFormat(tools=form, names=tuple(SCHEMAS)))
+    found = []
+    for event in [*reader.feed(text), *reader.flush()]:
+        if isinstance(event, CallStart):
+            found.append([event.name, ""])
+        elif isinstance(event, CallArguments):
+            found[-1][1] += event.delta
+        else:
+            assert isinstance(event, Text) and not event.text.strip(), (text, event)
+    return [(name, json.loads(arguments)) for name, arguments in found]
+
+
+def check(name, arguments):
+    jsonschema.validate(arguments, SCHEMAS[name] or {"type": "object"})
+
+
+@pytest.mark.parametrize("form", TOOL_FORMATS)
+@pytest.mark.parametrize("parallel", [True, False])
+def test_required(compiler, vocabulary, form, parallel):
+    wish = ToolWish(tools=tools(), choice="required", parallel=parallel)
+    grammar = compiler.compile(tool_wish(wish, form, None, thinking=False).spec)
+    counts = set()
+    for seed in range(12):
+        text = walk(grammar.matcher(), vocabulary, random.Random(seed), budget=30).decode()
+        calls = calls_of(text, form)
+        assert calls
+        counts.add(len(calls))
+        for name, arguments in calls:
+            check(name, arguments)
+    assert parallel or counts == {1}
+
+
+@pytest.mark.parametrize("form", TOOL_FORMATS)
+def test_named(compiler, vocabulary, form):
+    wish = ToolWish(tools=tools(), choice="named", name="get_weather", parallel=False)
+    grammar = compiler.compile(tool_wish(wish, form, None, thinking=False).spec)
+    for seed in range(4):
+        text = walk(grammar.matcher(), vocabulary, random.Random(seed), budget=20).decode()
+        ((name, arguments),) = calls_of(text, form)
+        assert name == "get_weather"
+        check(name, arguments)
+
+
+def test_thoughts_may_come_before_a_forced_call(compiler, vocabulary):
+    wish = ToolWish(tools=tools(), choice="named", name="get_weather", parallel=False)
+    grammar = compiler.compile(tool_wish(wish, "hermes", None, thinking=True).spec)
+    matcher = grammar.matcher()
+    for byte in b"hm, let me </see":
+        assert matcher.accept(byte)
+    assert not matcher.may_end
+    for byte in b"</think>":
+        assert matcher.accept(byte)
+    text = walk(matcher, vocabulary, random.Random(1), budget=20).decode()
+    assert calls_of(text, "hermes")[0][0] == "get_weather"
+
+
+@pytest.mark.parametrize("form", TOOL_FORMATS)
+def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(compiler, form):
+    wish = ToolWish(tools=tools(strict=True))
+    grammar = compiler.compile(tool_wish(wish, form, None, thinking=False).spec)
+    syntax = TOOL_FORMATS[form].syntax
+    begin = syntax.begin + syntax.before_name + "get_weather" + syntax.after_name
+    end = syntax.after_arguments + syntax.end
+
+    def takes(text):
+        matcher = grammar.matcher()
+        return all(matcher.accept(byte) for byte in text.encode()) and matcher.may_end
+
+    assert takes("No call at all.")
+    assert takes("So: " + begin + '{"city": "Rome", "days": 2}' + end)
+    assert not takes("So: " + begin + '{"city": "Rome", "days": 3}' + end)
+
+
+def test_tools_without_a_wish_leave_the_text_free():
+    assert tool_wish(ToolWish(tools=tools()), "hermes", None, thinking=False) is None
+    assert list(schema_wishes(ToolWish(tools=tools()))) == []
+
+
+def test_schemas_are_checked_by_the_name_of_their_field():
+    wish = ToolWish(tools=tools(), choice="required")
+    assert [one.field for one in schema_wishes(wish)] == ["tools[0].function.parameters"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "field"),
+    [
+        (ToolWish(tools=tools(), choice="required"), "tool_choice"),
+        (ToolWish(tools=tools(strict=True)), "tools[0].function.strict"),
+    ],
+)
+def test_two_grammars_for_one_answer_are_refused(wish, field):
+    other = GrammarWish(spec=GrammarSpec("regex", "a"), field="response_format")
+    with pytest.raises(ApiError, match="both ask for a grammar") as refused:
+        tool_wish(wish, "hermes", other, thinking=False)
+    assert refused.value.body.param == field
