@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 from random_life import Event, World
-from table_model import Session, TableRunner, expected
+from table_model import Session, TableRunner, expected, expected_logprobs, expected_scores
 
 from anychip.plan import NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput
@@ -24,6 +24,7 @@ from anychip.schedule.scheduler import NOT_NUMBERS, QueueFull, RequestRefused, S
 from anychip.schedule.sequence import Sequence
 
 FAILED = "the chip said no"
+RULED_OUT = "no token may follow"
 HANG_S = 5.0
 """An event takes a millisecond; one that takes so long is taken for an endless loop."""
 
@@ -39,8 +40,8 @@ class Step(NamedTuple):
 class LifeRunner(TableRunner):
     """The table model with namespaces, and with rows whose KV nobody may ever read."""
 
-    def __init__(self, limits: CacheLimits) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: CacheLimits, *, jump: bool = True) -> None:
+        super().__init__(limits, jump=jump)
         self.owner: dict[int, str] = {}
         self.host_owner: dict[int, str] = {}
 
@@ -84,7 +85,7 @@ class Life:
         options = structs.asdict(world.options)
         self.session = Session(world.limits, make=make, clock=lambda: self.now, **options)
         self.scheduler = self.session.scheduler
-        self.runner = LifeRunner(world.limits)
+        self.runner = LifeRunner(world.limits, jump=world.options.jump_forward)
         self.alive: set[str] = set()
         self.ended: list[str] = []
         self.due: dict[str, FinishReason | str] = {}
@@ -127,7 +128,8 @@ class Life:
         self.session.requests[request.id] = request
         self.alive.add(request.id)
         self.came[request.id] = self.now
-        self.right[request.id] = expected(request, self.world.limits.context_length)
+        context, jump = self.world.limits.context_length, self.world.options.jump_forward
+        self.right[request.id] = expected(request, context, jump=jump)
 
     def again(self, event: Event) -> None:
         """The id of a request that waits or runs comes a second time."""
@@ -201,11 +203,25 @@ class Life:
                 self.seen["not numbers"] += 1
                 spoiled.add(row.slot)
         self._lose(spoiled)
-        result = StepResult(tokens=tuple(tokens))
+        result = structs.replace(result, tokens=tuple(tokens))
         self._take(self.scheduler.commit(step.plan, result, event.seconds))
 
     def spoil(self, event: Event) -> None:
         self.commit(event)
+
+    def rule_out(self, event: Event) -> None:
+        """The oldest step lands, and some of its requests cannot go on."""
+        if not self.flights:
+            return
+        step = self.flights.popleft()
+        result, errors = step.result or self._run(step), {}
+        for at in {at % len(result.tokens) for at in event.rows}:
+            sequence = step.sequences[at]
+            if self._lives(sequence):
+                errors[at] = self.due[sequence.request.id] = RULED_OUT
+                self.seen["ruled out"] += 1
+        self._lose({step.plan.rows[at].slot for at in errors})
+        self._take(self.scheduler.commit(step.plan, structs.replace(result, errors=errors)))
 
     def fail(self, event: Event) -> None:
         """The oldest step fails: before the device saw it, or after it wrote something."""
@@ -268,6 +284,10 @@ class Life:
             assert tokens == right[: len(tokens)], "wrong tokens"
             if self.due.get(name) is FinishReason.ABORT:
                 assert not output.token_ids, "a token after the abort"
+            jumped = len(output.token_ids) > 1
+            assert not jumped or self.session.requests[name].params.grammar
+            self.seen["forced"] += jumped
+            self.seen["scored"] += len(output.prompt_logprobs)
             if output.finish is not None:
                 self._assert_end(name, output)
                 self.alive.remove(name)
@@ -279,6 +299,11 @@ class Life:
         self.seen["retracted"] += output.retractions
         self.seen["cached"] += output.cached_tokens
         assert output.cached_tokens < len(request.prompt)
+        if request.params.prompt_logprobs >= 0 and request.params.prompt_logprobs_from < len(
+            request.prompt
+        ):
+            assert output.cached_tokens < request.params.prompt_logprobs_from
+        self._assert_told(request, tokens, whole=due is None and output.error is None)
         if due is FinishReason.ABORT:
             assert output.finish is FinishReason.ABORT
         elif due is not None:
@@ -292,6 +317,13 @@ class Life:
             assert (tokens, output.finish) == (right, finish)
             self.seen[finish.value] += 1
             self.ended.append(name)
+
+    def _assert_told(self, request: Request, tokens: list[int], *, whole: bool) -> None:
+        """Probabilities of the tokens, and of the prompt; of a part where it did not end well."""
+        session = self.session
+        assert session.logprobs[request.id] == expected_logprobs(request, tokens)
+        scores, right = session.scores[request.id], expected_scores(request)
+        assert scores == (right if whole or tokens else right[: len(scores)]), "wrong scores"
 
     def _overdue(self) -> set[str]:
         """Whom the next plan has to end, for certain."""

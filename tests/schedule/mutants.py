@@ -16,7 +16,7 @@ from anychip.schedule.noise import NoiseStream
 from anychip.schedule.pages import PageAllocator
 from anychip.schedule.radix import RadixTree
 from anychip.schedule.scheduler import Scheduler
-from anychip.schedule.state import State
+from anychip.schedule.state import Produced, State
 from anychip.schedule.store import PageStore
 
 Make = Callable[..., Scheduler]
@@ -201,7 +201,7 @@ class AnswersAfterAbort(Scheduler):
         for sequence in self._state.running():
             if sequence.aborted:
                 token = sequence.tokens[-1]
-                self._state.end(sequence, FinishReason.ABORT, token_ids=(token,))
+                self._state.end(sequence, FinishReason.ABORT, produced=Produced((token,)))
 
 
 class RepeatsNoiseAhead(Scheduler):
@@ -247,7 +247,7 @@ class TakesNaN(Scheduler):
             for row, token in zip(plan.rows, result.tokens, strict=False)
         )
         tokens += result.tokens[len(tokens) :]
-        return super().commit(plan, type(result)(tokens=tokens), seconds)
+        return super().commit(plan, replace(result, tokens=tokens), seconds)
 
 
 class ForgetsTheQueued(Scheduler):
@@ -259,6 +259,66 @@ class ForgetsTheQueued(Scheduler):
         if sequence is not None and sequence.slot < 0 and not sequence.admitted:
             self._state.by_id[request_id] = sequence
         return done
+
+
+class TakesScoredTokens(PageStore):
+    """What is cached is taken, though the logits of a part of it are wanted."""
+
+    def attach(self, sequence):
+        wanted, sequence.score_next = sequence.score_next, sequence.prompt_length
+        super().attach(sequence)
+        sequence.score_next = wanted
+
+
+class ScoresAgain(State):
+    """After a retraction the prompt is scored from the beginning."""
+
+    def retract(self, sequence):
+        super().retract(sequence)
+        if sequence.request.params.prompt_logprobs >= 0:
+            sequence.score_next = sequence.request.params.prompt_logprobs_from
+
+
+class ForgetsTheShape(State):
+    """After a retraction the runner is not told again what shapes the logits."""
+
+    def retract(self, sequence):
+        super().retract(sequence)
+        sequence.start_due = False
+
+
+class TellsTheLastChunkAlone(Scheduler):
+    """Scores of a prompt's middle chunks are dropped."""
+
+    def _advance(self, sequence, row, index, result):
+        if not row.sample:
+            result = replace(result, scores={})
+        super()._advance(sequence, row, index, result)
+
+
+class GoesOnBehindTheEnd(Scheduler):
+    """What a grammar forces behind an end is told as well."""
+
+    def _append(self, sequence, index, result):
+        tokens, finish = super()._append(sequence, index, result)
+        return (result.tokens[index], *result.forced.get(index, ())), finish
+
+
+class IgnoresWhatIsRuledOut(Scheduler):
+    """A request that cannot go on does."""
+
+    def commit(self, plan, result, seconds=None):
+        return super().commit(plan, replace(result, errors={}), seconds)
+
+
+def scores_without_bound(limits: Any, eos_ids: Any, options: Any, clock: Any) -> Scheduler:
+    """A step has more logits than there is room for."""
+    return Scheduler(replace(limits, logit_rows=10_000), eos_ids, options, clock)
+
+
+def plans_ahead_of_forced_tokens(limits: Any, eos_ids: Any, options: Any, clock: Any) -> Scheduler:
+    """The step behind takes the sampled token for the last one (jump-forward under overlap)."""
+    return Scheduler(limits, eos_ids, replace(options, jump_forward=False), clock)
 
 
 MUTANTS: dict[str, Make] = {
@@ -281,4 +341,12 @@ MUTANTS: dict[str, Make] = {
     "a time-out forgotten": LooksAtNoClock,
     "no number taken for token 0": TakesNaN,
     "an aborted id left behind": ForgetsTheQueued,
+    "a scored prompt taken from the cache": with_store(TakesScoredTokens),
+    "a prompt scored twice": with_state(ScoresAgain),
+    "logits not shaped after a retraction": with_state(ForgetsTheShape),
+    "scores of a middle chunk dropped": TellsTheLastChunkAlone,
+    "forced tokens behind the end": GoesOnBehindTheEnd,
+    "a request that cannot go on goes on": IgnoresWhatIsRuledOut,
+    "more logits than fit": scores_without_bound,
+    "a step ahead of forced tokens": plans_ahead_of_forced_tokens,
 }

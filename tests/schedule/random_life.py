@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from table_model import VOCABULARY, ask, limits
 
 from anychip.plan import CacheLimits
-from anychip.request import Request
+from anychip.request import GrammarSpec, Request
 from anychip.schedule.eviction import EVICTION_POLICIES
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.options import SchedulerOptions
@@ -27,7 +27,9 @@ SMALL_PAGES, LARGE_PAGES = (1, 2, 3, 4, 7), (8, 16, 32, 64, 128)
 MOST_ALIVE = 24
 """Requests that wait or run; more than that are not added, or a life would never be drained."""
 
-BETWEEN_STEPS, IN_FLIGHT = {"plan"}, {"ahead", "commit", "fail", "spoil", "mismatch"}
+GRAMMAR = GrammarSpec("regex", "whatever the table model forces")
+
+BETWEEN_STEPS, IN_FLIGHT = {"plan"}, {"ahead", "commit", "fail", "spoil", "rule_out", "mismatch"}
 
 
 class Event(NamedTuple):
@@ -81,6 +83,7 @@ def draw_world(rng: Random, page_sizes: Sequence[int]) -> World:
             step_tokens=step_tokens,
             chunk=chunk,
             host_slots=rng.choice([0, 0, 0, 3, 40]),
+            logit_rows=rng.choice([0, 0, 9, 64]),
         ),
         options=draw_options(rng, min(chunk, step_tokens)),
         stems=tuple(draw_tokens(rng, context) for _ in range(rng.choice([1, 2, 4]))),
@@ -110,6 +113,7 @@ def draw_options(rng: Random, chunk: int) -> SchedulerOptions:
         waiting_timeout_s=rng.choice([None, None, 5.0]),
         running_timeout_s=rng.choice([None, None, 5.0]),
         target_tpot_s=rng.choice([None, None, 0.01]),
+        jump_forward=rng.random() < 0.8,
         hooks=hooks,
     )
 
@@ -126,6 +130,7 @@ def draw_weights(rng: Random) -> dict[str, int]:
         "abort": rng.choice([0, 2, 12]),
         "fail": rng.choice([0, 0, 3]),
         "spoil": rng.choice([0, 0, 3]),
+        "rule_out": rng.choice([0, 0, 3]),
         "again": rng.choice([0, 2]),
         "flush": rng.choice([0, 2]),
         "collect": rng.choice([0, 4]),
@@ -167,7 +172,23 @@ def draw_request(rng: Random, world: World, name: str, prompt: Sequence[int] = (
         stop_token_ids=draw_stop(rng),
         namespace=rng.choice(["", "", "", "a", "b"]),
         priority=draw_priority(rng, world.options),
+        **draw_wishes(rng, len(tokens)),
     )
+
+
+def draw_wishes(rng: Random, length: int) -> dict[str, object]:
+    """Mostly none: probabilities of a prompt or an answer, a grammar, logits that are shaped."""
+    kind, wishes = rng.randrange(16), {}
+    if kind in (0, 1):
+        wishes["prompt_logprobs"] = rng.choice([0, 2])
+        wishes["prompt_logprobs_from"] = rng.choice([1, 1, rng.randint(1, max(1, length) + 1)])
+    if kind in (1, 2):
+        wishes["logprobs"] = rng.choice([0, 2])
+    if kind in (2, 3, 4, 5):
+        wishes["grammar"] = GRAMMAR
+    if kind == 6:
+        wishes["logit_bias"] = ((3, 1.0),)
+    return wishes
 
 
 def draw_priority(rng: Random, options: SchedulerOptions) -> int:
@@ -190,7 +211,7 @@ def draw_event(rng: Random, world: World, life: Any) -> list[Event]:
         return draw_arrival(rng, world, life, kind) if len(life.alive) < MOST_ALIVE else []
     if kind in ("abort", "again"):
         return draw_named(rng, life, kind)
-    if kind == "spoil":
+    if kind in ("spoil", "rule_out"):
         return [Event(kind, rows=tuple(rng.randrange(8) for _ in range(rng.choice([1, 1, 3]))))]
     if kind in ("commit", "wait"):
         return [Event(kind, seconds=draw_seconds(rng, kind))]

@@ -9,11 +9,21 @@ from __future__ import annotations
 import time
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 from zlib import crc32
 
-from anychip.plan import NOT_SAMPLED, PREV, SINK_PAGE, CacheLimits, StepPlan, StepResult
-from anychip.request import FinishReason, Request, SamplingParams, StepOutput
+from anychip.plan import (
+    NOT_SAMPLED,
+    PREV,
+    SINK_PAGE,
+    CacheLimits,
+    Row,
+    SlotStart,
+    StepPlan,
+    StepResult,
+)
+from anychip.request import FinishReason, Request, SamplingParams, StepOutput, TokenLogprob
 from anychip.schedule.noise import uniform
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
@@ -30,30 +40,81 @@ def next_token(digested: int, noise: float) -> int:
     return int(digested + noise * VOCABULARY) % VOCABULARY
 
 
-def expected(request: Request, context_length: int) -> tuple[list[int], FinishReason]:
+def may_jump(params: SamplingParams) -> bool:
+    """Whether a grammar forces tokens on it."""
+    return params.grammar is not None and params.logprobs < 0
+
+
+def forced(digested: int) -> tuple[int, ...]:
+    """What has to follow on these tokens, by whatever grammar: mostly nothing."""
+    count = (0, 0, 0, 1, 2, 9)[digested % 6]
+    return tuple((digested // 7 + 11 * n) % VOCABULARY for n in range(count))
+
+
+def score(digested: int, token: int, top: int) -> TokenLogprob:
+    """How probable `token` is behind what was digested."""
+    likeliest = tuple((n, float((digested + n) % 100)) for n in range(top))
+    return TokenLogprob(-float(digested % 1000), token, likeliest)
+
+
+def expected(
+    request: Request, context_length: int, *, jump: bool = True
+) -> tuple[list[int], FinishReason]:
     """What the request has to answer, computed without pages, steps or neighbours."""
     tokens, params = list(request.prompt), request.params
-    digested = digest(tokens)
-    for position in range(params.max_tokens):
-        noise = uniform(params.seed, position, params.draw) if params.temperature else 0.0
-        token = next_token(digested, noise)
+    jump, most = jump and may_jump(params), len(tokens) + params.max_tokens
+    digested, coming = digest(tokens), ()
+    while True:
+        if not coming:
+            position = len(tokens) - len(request.prompt)
+            noise = uniform(params.seed, position, params.draw) if params.temperature else 0.0
+            token = next_token(digested, noise)
+            coming = (token, *(forced(digest([token], digested)) if jump else ()))
+        token, *coming = coming
         tokens.append(token)
         digested = digest([token], digested)
         if token in params.stop_token_ids or (token == EOS and not params.ignore_eos):
             return tokens[len(request.prompt) :], FinishReason.STOP
-        if len(tokens) >= context_length:
-            break
-    return tokens[len(request.prompt) :], FinishReason.LENGTH
+        if len(tokens) >= min(most, context_length):
+            return tokens[len(request.prompt) :], FinishReason.LENGTH
+
+
+def expected_scores(request: Request) -> list[TokenLogprob]:
+    """What has to be told of its prompt."""
+    prompt, params = request.prompt, request.params
+    places = range(params.prompt_logprobs_from, len(prompt)) if params.prompt_logprobs >= 0 else ()
+    return [score(digest(prompt[:at]), prompt[at], params.prompt_logprobs) for at in places]
+
+
+def expected_logprobs(request: Request, answer: Sequence[int]) -> list[TokenLogprob]:
+    """What has to be told of the tokens of its answer."""
+    digested, found = digest(request.prompt), []
+    for token in answer if request.params.logprobs >= 0 else ():
+        found.append(score(digested, token, request.params.logprobs))
+        digested = digest([token], digested)
+    return found
+
+
+class Told(NamedTuple):
+    """By row; see StepResult."""
+
+    forced: dict[int, tuple[int, ...]]
+    logprobs: dict[int, TokenLogprob]
+    scores: dict[int, tuple[TokenLogprob, ...]]
 
 
 class TableRunner:
     """Executes plans against tables[slot] = pages and memory[page][offset] = token.
 
-    host[slot] is a page's copy in host memory.
+    host[slot] is a page's copy in host memory. known[slot]: tokens of a request whose logits are
+    shaped, as `SlotStart` told them and with what was sampled since; jumps: slots whose tokens a
+    grammar forces.
     """
 
-    def __init__(self, limits: CacheLimits) -> None:
-        self.limits = limits
+    def __init__(self, limits: CacheLimits, *, jump: bool = True) -> None:
+        self.limits, self.jump = limits, jump
+        self.known: dict[int, list[int]] = {}
+        self.jumps: set[int] = set()
         self.sampled: dict[int, int] = {}  # by the step before, by slot
         self.host: dict[int, list[int | None]] = {}
         self.tables: dict[int, list[int]] = defaultdict(list)
@@ -64,6 +125,8 @@ class TableRunner:
     def run(self, plan: StepPlan, lost: frozenset[int] = frozenset()) -> StepResult:
         """lost: slots whose rows follow on a step that failed; nobody wants what they give."""
         assert 0 < plan.token_count <= self.limits.step_tokens
+        scored = sum(len(row.score.tokens) for row in plan.rows if row.score)
+        assert scored <= max(self.limits.logit_rows - self.limits.max_running, 1), "too many logits"
         assert len({row.slot for row in plan.rows}) == len(plan.rows)
         rows = [row for row in plan.rows if row.slot not in lost]
         for move in plan.moves:
@@ -80,16 +143,52 @@ class TableRunner:
                     token = self.sampled[row.slot]
                 page, offset = self.place(row.slot, position)
                 self.memory[page][offset] = token
-        answers = []
-        for row in plan.rows:
+        self.begin(plan.starts)
+        answers, told = [], Told({}, {}, {})
+        for index, row in enumerate(plan.rows):
             assert 0 <= row.slot < self.limits.max_running
             count = row.start + len(row.tokens) if row.slot not in lost else 0
-            seen = digest(self.read(row.slot, count))
+            read = self.read(row.slot, count)
+            seen = digest(read)
             answers.append(next_token(seen, row.noise) if row.sample else NOT_SAMPLED)
+            if (row.shaped or row.score or row.logprobs >= 0) and count:
+                self.tell(index, row, read, answers[-1], told)
         self.sampled = {
             row.slot: token for row, token in zip(plan.rows, answers, strict=True) if row.sample
         }
-        return StepResult(tokens=tuple(answers))
+        return StepResult(
+            tokens=tuple(answers), forced=told.forced, logprobs=told.logprobs, scores=told.scores
+        )
+
+    def begin(self, starts: Iterable[SlotStart]) -> None:
+        """Slots that are shaped from now on."""
+        for start in starts:
+            assert 0 < start.prompt_length <= len(start.tokens)
+            self.known[start.slot] = list(start.tokens)
+            self.jumps.discard(start.slot)
+            if self.jump and may_jump(start.params):
+                self.jumps.add(start.slot)
+
+    def tell(self, index: int, row: Row, read: list[int], token: int, told: Told) -> None:
+        """What is said of a row beside its token."""
+        seen = digest(read)
+        if row.score:
+            first = row.start + row.score.at + 1
+            places = enumerate(row.score.tokens, first)
+            assert first + len(row.score.tokens) <= len(read) + 1
+            told.scores[index] = tuple(
+                score(digest(read[:at]), token, row.score.top) for at, token in places
+            )
+        if row.logprobs >= 0:
+            told.logprobs[index] = score(seen, token, row.logprobs)
+        if row.shaped:
+            known = self.known[row.slot]
+            assert read == known[: len(read)], "what shapes the logits is not what is computed"
+            assert len(read) == len(known), "a token is sampled that is known already"
+            following = forced(digest([token], seen)) if row.slot in self.jumps else ()
+            known += (token, *following)
+            if following:
+                told.forced[index] = following
 
     def apply(self, plan: StepPlan, lost: frozenset[int] = frozenset()) -> None:
         """Take in the changes of the tables."""
@@ -132,13 +231,16 @@ class Session:
         **options: object,
     ) -> None:
         self.limits, self.overlap = limits, overlap
+        self.jump = bool(options.get("jump_forward", True))
         self.takes_priorities = options.get("policy") == "priority"
         self.flights: deque[tuple[StepPlan, StepResult | None]] = deque()
         self.lost: frozenset[int] = frozenset()
         self.scheduler = make(limits, frozenset({EOS}), SchedulerOptions(**options), clock)
-        self.runner = TableRunner(limits)
+        self.runner = TableRunner(limits, jump=self.jump)
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = defaultdict(list)
+        self.logprobs: dict[str, list[TokenLogprob]] = defaultdict(list)
+        self.scores: dict[str, list[TokenLogprob]] = defaultdict(list)
         self.last: dict[str, StepOutput] = {}
         self.plans: list[StepPlan] = []
 
@@ -151,6 +253,8 @@ class Session:
             before = self.last.get(output.request_id)
             assert before is None or before.finish is None, "an output after the last one"
             self.tokens[output.request_id] += output.token_ids
+            self.logprobs[output.request_id] += output.logprobs
+            self.scores[output.request_id] += output.prompt_logprobs
             self.last[output.request_id] = output
 
     def plan(self) -> StepPlan | None:
@@ -187,8 +291,9 @@ class Session:
         if not self.flights:
             self.launch(self.plan())
         if ahead and self.overlap and len(self.flights) == 1:
-            self.launch(self.scheduler.plan_ahead())
+            self.launch(plan := self.scheduler.plan_ahead())
             assert self.scheduler.check() == []
+            self.plans += [plan] if plan is not None else []
 
     def land(self, plan: StepPlan, result: StepResult | None) -> None:
         result, self.lost = result or self.runner.run(plan, self.lost), frozenset()
@@ -221,8 +326,16 @@ class Session:
 
     def assert_right(self, request_id: str) -> None:
         request = self.requests[request_id]
-        tokens, finish = expected(request, self.limits.context_length)
+        tokens, finish = expected(request, self.limits.context_length, jump=self.jump)
         assert (self.tokens[request_id], self.finish(request_id)) == (tokens, finish), request_id
+        self.assert_told(request_id)
+
+    def assert_told(self, request_id: str) -> None:
+        """The probabilities of its prompt and of its tokens so far."""
+        request = self.requests[request_id]
+        answer = expected_logprobs(request, self.tokens[request_id])
+        assert self.scores[request_id] == expected_scores(request), request_id
+        assert self.logprobs[request_id] == answer, request_id
 
     def assert_nothing_held(self) -> None:
         stats = self.scheduler.stats()
