@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from anychip.server.chat_call import ToolWish
+from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import bad_request
 from anychip.server.messages_protocol import CountRequest, MessagesRequest
 from anychip.server.parts import kind_of, object_of, part_of, refused, text_of, unknown_kind
