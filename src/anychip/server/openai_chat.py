@@ -44,6 +44,7 @@ from anychip.server.openai_protocol import (
 from anychip.server.origin import origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
+from anychip.server.thinking import effort_variables
 from anychip.server.validation import convert, read_object
 
 
@@ -54,20 +55,23 @@ async def chat_completions(request: Request) -> Response:
     body = await read_object(request, service.config.max_request_bytes)
     asked = convert(body, ChatRequest, CHAT_NOT_YET)
     check_stream_options(asked)
-    answer = await prepare(service, _call(asked, caller_of(request).tenant))
+    answer = await prepare(service, _call(service, asked, caller_of(request).tenant))
     told = _Telling(service, asked, answer)
     if asked.stream:
         return EventStream(told.events())
     return await json_answer(request, told.whole())
 
 
-def _call(asked: ChatRequest, tenant: str | None) -> ChatCall:
+def _call(service: Service, asked: ChatRequest, tenant: str | None) -> ChatCall:
     return ChatCall(
         model=asked.model,
         messages=asked.messages,
         sampling=sampling_of(asked),
         origin=origin_of(asked, tenant, "chatcmpl-"),
-        variables=asked.chat_template_kwargs or {},
+        variables={
+            **effort_variables(service, asked.reasoning_effort, "reasoning_effort"),
+            **(asked.chat_template_kwargs or {}),
+        },
         tools=_tools(asked),
         reasoning=ReasoningWish(
             separate=asked.separate_reasoning is not False,
