@@ -14,6 +14,14 @@ THINK = 258
 """The token of `<think>`; the one after it is that of `</think>`. Both are special."""
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich 🌤"}}\n</tool_call>'
+TEMPLATE = """{#- <think> -#}
+{%- if tools %}{{ tools | tojson }} answer in <tool_call>{% endif %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content or '' }}
+{%- for c in m.tool_calls or [] %}<tool_call>{{ c.function.arguments }}</tool_call>
+{%- endfor %}<|im_end|>{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{{ said }}{% endif %}"""
 ANSWERS = [
     "Hello.",
     f"Let me see.\n{CALL}",

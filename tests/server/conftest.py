@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import openai
 import pytest
+from tokenizers import AddedToken, Tokenizer
 
+from saying_engine import TEMPLATE
 from served import config_for, model_folder, running
 
 
@@ -39,4 +41,21 @@ def client(server):
 def slow(folder):
     """A server whose steps take five milliseconds."""
     with running(config_for(folder, chip_option={"step_s": "0.005"})) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def saying_folder(tmp_path_factory):
+    folder = model_folder(tmp_path_factory.mktemp("saying"))
+    core = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    core.add_special_tokens([AddedToken("<think>"), AddedToken("</think>")])
+    core.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def saying(saying_folder):
+    config = config_for(saying_folder, context_length=2048, chip_option={"pages": "2048"})
+    with running(config, builder="saying_engine:build") as server:
         yield server

@@ -6,46 +6,20 @@ import json
 
 import openai
 import pytest
-from tokenizers import AddedToken, Tokenizer
 
 from anychip.engine.messages import StartError
 from anychip.server.chat_formats import formats_of
 from anychip.server.chat_tools import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_TOOLS
 from anychip.settings.model import REASONING_FORMAT_NAMES, TOOL_FORMAT_NAMES
 from anychip.text.answer.formats import REASONING_MARKERS, TOOL_FORMATS
-from saying_engine import ANSWERS
-from served import config_for, model_folder, running
+from saying_engine import ANSWERS, TEMPLATE
+from served import config_for
 
-TEMPLATE = """{#- <think> -#}
-{%- if tools %}{{ tools | tojson }} answer in <tool_call>{% endif %}
-{%- for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content or '' }}
-{%- for c in m.tool_calls or [] %}<tool_call>{{ c.function.arguments }}</tool_call>
-{%- endfor %}<|im_end|>{% endfor %}
-{%- if add_generation_prompt %}<|im_start|>assistant
-{{ said }}{% endif %}"""
 HI = [{"role": "user", "content": "hi"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
 ZURICH = '{"city": "Zürich 🌤"}'
 HELLO, ONE_CALL, TWO_CALLS, THOUGHT, THOUGHT_CALL, UNKNOWN, NO_CALL = range(len(ANSWERS))
-
-
-@pytest.fixture(scope="module")
-def saying_folder(tmp_path_factory):
-    folder = model_folder(tmp_path_factory.mktemp("saying"))
-    core = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    core.add_special_tokens([AddedToken("<think>"), AddedToken("</think>")])
-    core.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def saying(saying_folder):
-    config = config_for(saying_folder, context_length=2048, chip_option={"pages": "2048"})
-    with running(config, builder="saying_engine:build") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from served import bearer, config_for, running, wait_until
 
 FACE = "\U0001f642"
 HI = [{"role": "user", "content": "hi"}]
+SCHEMA = {"format": {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}}
 PROMPT_TOKENS = 20  # one a byte and one a special token
 EVENTS = [
     "message_start",
@@ -134,7 +135,10 @@ def test_turns_become_the_chats_messages(claude, client, fields, said):
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "content[0]"),
-        ({"messages": [*HI, {"role": "assistant", "content": "I"}]}, "assistant"),
+        ({"messages": [*HI, {"role": "assistant", "content": ""}]}, "assistant"),
+        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        ({"output_config": SCHEMA}, "output_config.format at /uniqueItems"),
         ({"messages": [{"role": "user", "content": "x", "name": "y"}]}, "messages[0].name"),
         ({"system": [{"type": "image"}]}, "system[0]"),
         ({"max_tokens": 0}, "max_tokens"),

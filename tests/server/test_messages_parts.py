@@ -101,7 +101,7 @@ def test_turns_with_tools_become_messages_of_chats():
             },
         )
     )
-    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     assert said[1]["tool_calls"][0] == call and len(said[1]["tool_calls"]) == 2
     assert (said[1]["content"], said[1]["reasoning_content"]) == ("I look", "hm")
     assert said[2:] == [

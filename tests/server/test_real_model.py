@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import anthropic
 import jsonschema
 import openai
 import pytest
@@ -74,6 +75,24 @@ def test_an_answer_in_a_schema_whole_and_streamed(real):
     stream = ask(real, QUESTION, **fields, stream=True)
     joined = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert joined == whole.message.content
+
+
+def test_responses_and_messages_in_a_schema(real):
+    form = {"type": "json_schema", "schema": CITY}
+    text = {"format": {**form, "name": "city", "strict": True}}
+    limits = {"model": "demo", "temperature": 0}
+    answer = real.responses.create(
+        input="The capital of France?", text=text, max_output_tokens=60, **limits
+    )
+    assert answer.status == "completed" and answer.text.format.name == "city"
+    jsonschema.validate(json.loads(answer.output_text), CITY)
+    base = str(real.base_url).removesuffix("/v1/")
+    with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as claude:
+        message = claude.messages.create(
+            model="demo", max_tokens=60, messages=QUESTION, output_config={"format": form}
+        )
+    assert message.stop_reason == "end_turn"
+    jsonschema.validate(json.loads(message.content[0].text), CITY)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from served import bearer, config_for, running, wait_until
 FACE = "\U0001f642"
 PROMPT_TOKENS = 20  # of the user's "hi": one a byte and one a special token
 HI = [{"role": "user", "content": "hi"}]
+UNIQUE = {"type": "array", "uniqueItems": True}
 TEXT_EVENTS = [
     "response.created",
     "response.in_progress",
@@ -257,7 +258,9 @@ def test_an_engine_error_before_the_first_event_is_a_500_and_later_a_failed_resp
         ({"extra_body": {"frequency_penalty": 3}}, "frequency_penalty"),
         ({"truncation": "auto"}, "truncation"),
         ({"conversation": "c"}, "conversation"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": UNIQUE}}}, "text.format"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"text": {"colour": "red"}}, "text.colour"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),

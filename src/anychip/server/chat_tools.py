@@ -26,13 +26,15 @@ class ToolWish(msgspec.Struct, frozen=True, kw_only=True):
     """Which tools there are and which may be called.
 
     tools: in the form of OpenAI's chats. choice: auto, none, required, or named with its `name`.
-    parallel: whether one answer may call several.
+    parallel: whether one answer may call several. inside: where in a tool the dialect at hand has
+    the function's fields, for error texts.
     """
 
     tools: Sequence[Mapping[str, Any]] = ()
     choice: str = "auto"
     name: str | None = None
     parallel: bool = True
+    inside: str = ".function"
 
     @property
     def offered(self) -> Sequence[Mapping[str, Any]]:
@@ -58,10 +60,10 @@ def check_tools(wish: ToolWish, formats: AnswerFormats) -> tuple[str, ...]:
     """Names of the tools that may be called. ApiError 400 names what is wrong with them."""
     if len(wish.tools) > MAX_TOOLS:
         raise bad_request(f"tools has {len(wish.tools)} tools; at most {MAX_TOOLS}", "tools")
-    names = [_name_of(f"tools[{index}]", tool) for index, tool in enumerate(wish.tools)]
+    names = [_name_of(f"tools[{index}]", tool, wish) for index, tool in enumerate(wish.tools)]
     for index, name in enumerate(names):
         if name in names[:index]:
-            where = f"tools[{index}].function.name"
+            where = f"tools[{index}]{wish.inside}.name"
             raise bad_request(f"{where} is {name!r}, as another's is; name it anew", where)
     if wish.choice == "named" and wish.name not in names:
         text = f"tool_choice names {wish.name!r}, which is not among tools"
@@ -78,25 +80,26 @@ def check_tools(wish: ToolWish, formats: AnswerFormats) -> tuple[str, ...]:
     return tuple(names) if wish.offered else ()
 
 
-def _name_of(where: str, tool: Mapping[str, Any]) -> str:
+def _name_of(where: str, tool: Mapping[str, Any], wish: ToolWish) -> str:
     """The name of a tool that is well-formed."""
     kind = kind_of(tool, where)
     if kind != "function":
         raise unknown_kind(kind, ("function",), where)
     function = object_of(tool.get("function"), f"{where}.function")
-    name = text_of(function.get("name"), f"{where}.function.name")
+    where += wish.inside
+    name = text_of(function.get("name"), f"{where}.name")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARS:
         raise bad_request(
-            f"{where}.function.name is {name[:MAX_NAME_CHARS]!r}; it must be 1 to {MAX_NAME_CHARS}"
+            f"{where}.name is {name[:MAX_NAME_CHARS]!r}; it must be 1 to {MAX_NAME_CHARS}"
             " letters, digits, '_', '-' and '.'",
-            f"{where}.function.name",
+            f"{where}.name",
         )
     if function.get("description") is not None:
-        text_of(function["description"], f"{where}.function.description")
+        text_of(function["description"], f"{where}.description")
     if not isinstance(function.get("strict"), bool | None):
-        text = f"{where}.function.strict must be true or false"
-        raise bad_request(text, f"{where}.function.strict")
-    _check_schema(function.get("parameters"), f"{where}.function.parameters")
+        text = f"{where}.strict must be true or false"
+        raise bad_request(text, f"{where}.strict")
+    _check_schema(function.get("parameters"), f"{where}.parameters")
     return name
 
 

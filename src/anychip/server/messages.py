@@ -11,7 +11,14 @@ from starlette.responses import Response
 from anychip.server.auth import caller_of
 from anychip.server.chat_call import ChatAnswer, ChatCall, prepare, prompt_of
 from anychip.server.errors import ApiError, bad_request
-from anychip.server.messages_input import check_wishes, messages_of, sampling_of, tools_of
+from anychip.server.messages_input import (
+    effort_of,
+    goes_on,
+    messages_of,
+    sampling_of,
+    thinks,
+    tools_of,
+)
 from anychip.server.messages_protocol import (
     COUNT_NOT_YET,
     MESSAGES_NOT_YET,
@@ -27,6 +34,7 @@ from anychip.server.origin import Origin, origin_of
 from anychip.server.sampling import Sampling
 from anychip.server.service import Service
 from anychip.server.stream import EventStream, json_answer, json_response, named_event, with_pauses
+from anychip.server.thinking import effort_variables, thinking_variables
 from anychip.server.validation import convert, read_object
 
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -42,9 +50,8 @@ async def create_message(request: Request) -> Response:
     _check_version(request)
     body = await read_object(request, service.config.max_request_bytes)
     asked = convert(body, MessagesRequest, MESSAGES_NOT_YET)
-    check_wishes(asked)
     origin = origin_of(asked, caller_of(request).tenant, "msg_")
-    answer = await prepare(service, _call(asked, sampling_of(asked), origin))
+    answer = await prepare(service, _call(service, asked, sampling_of(asked), origin))
     writer = MessageWriter(answer.origin.rid, service.model_name)
     if asked.stream:
         return EventStream(_events(answer, writer))
@@ -58,9 +65,8 @@ async def count_tokens(request: Request) -> Response:
     body = await read_object(request, service.config.max_request_bytes)
     asked = convert(body, CountRequest, COUNT_NOT_YET)
     service.check_model(asked.model)
-    check_wishes(asked)
     nothing = Sampling(max_tokens=1), Origin(rid="count")  # no answer is asked for
-    prompt = await prompt_of(service, _call(asked, *nothing))
+    prompt = await prompt_of(service, _call(service, asked, *nothing))
     return json_response(TokenCount(len(prompt)))
 
 
@@ -72,14 +78,20 @@ def _check_version(request: Request) -> None:
         raise bad_request(text, "anthropic-version")
 
 
-def _call(asked: CountRequest, sampling: Sampling, origin: Origin) -> ChatCall:
+def _call(service: Service, asked: CountRequest, sampling: Sampling, origin: Origin) -> ChatCall:
+    messages = messages_of(asked)
     return ChatCall(
         model=asked.model,
-        messages=messages_of(asked),
+        messages=messages,
         sampling=sampling,
         origin=origin,
-        variables=asked.chat_template_kwargs or {},
+        variables={
+            **thinking_variables(service, thinks(asked), "thinking"),
+            **effort_variables(service, effort_of(asked), "output_config.effort"),
+            **(asked.chat_template_kwargs or {}),
+        },
         tools=tools_of(asked),
+        continue_final_message=goes_on(messages),
     )
 
 

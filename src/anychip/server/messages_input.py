@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import bad_request
+from anychip.server.grammar_fields import GrammarWish
 from anychip.server.messages_protocol import CountRequest, MessagesRequest
-from anychip.server.parts import kind_of, object_of, part_of, refused, text_of, unknown_kind
+from anychip.server.parts import kind_of, object_of, part_of, text_of, unknown_kind
 from anychip.server.sampling import Sampling, shared_settings
 
 
@@ -96,10 +99,18 @@ def messages_of(asked: CountRequest) -> list[dict[str, Any]]:
             raise bad_request(text, f"{where}.role")
         for message in _turn(one, f"{where}.content"):
             _append(messages, message)
-    if messages[-1]["role"] == "assistant":
-        text = "the last message is the assistant's; to go on with it is not supported yet"
-        raise bad_request(text, "messages", "not_supported")
     return messages
+
+
+def goes_on(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the answer goes on with the last message. ApiError 400 where that is no text."""
+    last = messages[-1]
+    if last["role"] != "assistant":
+        return False
+    if not last["content"] or "tool_calls" in last:
+        text = "the last message is the assistant's, and is no text that could be gone on with"
+        raise bad_request(text, "messages")
+    return True
 
 
 def _turn(turn: _Turn, where: str) -> list[dict[str, Any]]:
@@ -134,7 +145,8 @@ def _say(said: dict[str, Any], block: msgspec.Struct) -> None:
     elif isinstance(block, _Thinking):
         said["reasoning_content"] = said.get("reasoning_content", "") + block.thinking
     elif isinstance(block, _ToolUse):
-        arguments = msgspec.json.encode(block.input).decode()
+        # With blanks, as templates and models write JSON: so a call meets its cached tokens again.
+        arguments = json.dumps(block.input, ensure_ascii=False)
         function = {"name": block.name, "arguments": arguments}
         call = {"id": block.id, "type": "function", "function": function}
         said["tool_calls"] = [*said.get("tool_calls", []), call]
@@ -181,7 +193,7 @@ def tools_of(asked: CountRequest) -> ToolWish:
         function |= {name: value for name, value in optional.items() if value is not None}
         tools.append({"type": "function", "function": function})
     if asked.tool_choice is None:
-        return ToolWish(tools=tools)
+        return ToolWish(tools=tools, inside="")
     kind = kind_of(asked.tool_choice, "tool_choice")
     if kind not in _CHOICES:
         raise unknown_kind(kind, _CHOICES, "tool_choice")
@@ -189,16 +201,50 @@ def tools_of(asked: CountRequest) -> ToolWish:
     if kind == "tool":
         text_of(choice.name, "tool_choice.name")
     parallel = not choice.disable_parallel_tool_use
-    return ToolWish(tools=tools, choice=_CHOICES[kind], name=choice.name, parallel=parallel)
+    return ToolWish(
+        tools=tools, choice=_CHOICES[kind], name=choice.name, parallel=parallel, inside=""
+    )
 
 
-def check_wishes(asked: CountRequest) -> None:
-    """ApiError 400 for wishes that are not served."""
-    if asked.thinking is not None:
-        if kind_of(asked.thinking, "thinking") != "disabled":
-            raise refused("thinking")
-        part_of(asked.thinking, _Nothing, "thinking")
-    part_of(asked.output_config or {}, _Nothing, "output_config", {"effort": (), "format": ()})
+def thinks(asked: CountRequest) -> bool | None:
+    """Whether the model is to think; None: as it likes. ApiError 400 for a budget."""
+    if asked.thinking is None:
+        return None
+    kind = kind_of(asked.thinking, "thinking")
+    if kind == "enabled":
+        text = "thinking: no budget of tokens is kept here; send {'type': 'adaptive'}"
+        raise bad_request(text, "thinking", "not_supported")
+    if kind not in ("adaptive", "disabled"):
+        raise unknown_kind(kind, ("adaptive", "disabled"), "thinking")
+    part_of(asked.thinking, _Nothing, "thinking", {"display": ("summarized",)})
+    return kind == "adaptive"
+
+
+class _Output(msgspec.Struct, frozen=True, kw_only=True):
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class _Format(msgspec.Struct, frozen=True, kw_only=True):
+    schema: dict[str, Any]
+
+
+def effort_of(asked: CountRequest) -> str | None:
+    """How hard the model is to think."""
+    return part_of(asked.output_config or {}, _Output, "output_config").effort
+
+
+def _grammar(asked: MessagesRequest) -> GrammarWish | None:
+    """The schema of `output_config.format`; whether it can be served is checked later."""
+    given = part_of(asked.output_config or {}, _Output, "output_config").format
+    where = "output_config.format"
+    if given is None:
+        return None
+    kind = kind_of(given, where)
+    if kind != "json_schema":
+        raise unknown_kind(kind, ("json_schema",), where)
+    text = msgspec.json.encode(part_of(given, _Format, where).schema).decode()
+    return GrammarWish(spec=GrammarSpec("json_schema", text), field=where)
 
 
 def sampling_of(asked: MessagesRequest) -> Sampling:
@@ -208,5 +254,6 @@ def sampling_of(asked: MessagesRequest) -> Sampling:
         seed=asked.seed,
         stop=tuple(asked.stop_sequences or ()),
         stop_name="stop_sequences",
+        grammar=_grammar(asked),
         **shared_settings(asked),
     )

@@ -44,6 +44,7 @@ from anychip.server.openai_protocol import (
 from anychip.server.origin import origin_of
 from anychip.server.service import Service
 from anychip.server.stream import DONE, EventStream, event, json_answer
+from anychip.server.thinking import effort_variables
 from anychip.server.validation import convert, read_object
 
 
@@ -68,7 +69,10 @@ async def begin(service: Service, asked: ChatRequest, tenant: str | None) -> Cha
         messages=asked.messages,
         sampling=sampling_of(asked),
         origin=origin_of(asked, tenant, "chatcmpl-"),
-        variables=asked.chat_template_kwargs or {},
+        variables={
+            **effort_variables(service, asked.reasoning_effort, "reasoning_effort"),
+            **(asked.chat_template_kwargs or {}),
+        },
         tools=_tools(asked),
         reasoning=ReasoningWish(
             separate=asked.separate_reasoning is not False,

@@ -94,6 +94,7 @@ class ChatRequest(CallFields, frozen=True, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
     separate_reasoning: bool | None = None
     stream_reasoning: bool | None = None
     continue_final_message: bool | None = None
@@ -120,7 +121,6 @@ CHAT_NOT_YET: NotYet = {
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
-    "reasoning_effort": (),
     "service_tier": ("auto", "default"),
     "verbosity": (),
     "web_search_options": (),

@@ -13,7 +13,13 @@ from anychip.server.chat_call import ChatAnswer, ChatCall, prepare
 from anychip.server.errors import bad_request, unavailable
 from anychip.server.logprobs import chat_logprobs
 from anychip.server.origin import origin_of
-from anychip.server.responses_input import check_wishes, messages_of, sampling_of, tools_of
+from anychip.server.responses_input import (
+    check_wishes,
+    effort_of,
+    messages_of,
+    sampling_of,
+    tools_of,
+)
 from anychip.server.responses_protocol import (
     RESPONSES_NOT_YET,
     ResponseDeleted,
@@ -25,6 +31,7 @@ from anychip.server.responses_store import ResponseStore
 from anychip.server.responses_writer import Scoring
 from anychip.server.service import Service
 from anychip.server.stream import EventStream, json_answer, json_response
+from anychip.server.thinking import effort_variables
 from anychip.server.validation import convert, read_object
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
@@ -65,7 +72,10 @@ async def _prepare(
         messages=[*first, *messages],
         sampling=sampling_of(asked),
         origin=origin,
-        variables=asked.chat_template_kwargs or {},
+        variables={
+            **effort_variables(service, effort_of(asked), "reasoning.effort"),
+            **(asked.chat_template_kwargs or {}),
+        },
         tools=tools_of(asked),
     )
     answer: ChatAnswer = await prepare(service, call)

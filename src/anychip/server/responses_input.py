@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from anychip.request import NO_LOGPROBS
+from anychip.request import NO_LOGPROBS, GrammarSpec
 from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import bad_request
-from anychip.server.parts import kind_of, part_of, refused, text_of, unknown_kind
+from anychip.server.grammar_fields import GrammarWish
+from anychip.server.parts import kind_of, part_of, text_of, unknown_kind
 from anychip.server.responses_protocol import ResponsesRequest
 from anychip.server.sampling import Sampling, check_logprobs, shared_settings
 
@@ -171,7 +172,7 @@ def tools_of(asked: ResponsesRequest) -> ToolWish:
         tools.append({"type": "function", "function": given})
     parallel = asked.parallel_tool_calls is not False
     choice, name = _choice_of(asked.tool_choice)
-    return ToolWish(tools=tools, choice=choice, name=name, parallel=parallel)
+    return ToolWish(tools=tools, choice=choice, name=name, parallel=parallel, inside="")
 
 
 def _choice_of(given: str | dict[str, Any] | None) -> tuple[str, str | None]:
@@ -196,6 +197,7 @@ def sampling_of(asked: ResponsesRequest) -> Sampling:
         min_tokens=asked.min_tokens or 0,
         seed=asked.seed,
         logprobs=_logprobs(asked),
+        grammar=_grammar(asked),
         **shared_settings(asked),
     )
 
@@ -210,8 +212,42 @@ def _logprobs(asked: ResponsesRequest) -> int:
     return max(top, 0) if asked.include else NO_LOGPROBS
 
 
+class _Format(msgspec.Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+def _grammar(asked: ResponsesRequest) -> GrammarWish | None:
+    """What `text.format` asks for; whether it can be served is checked later."""
+    given, where = (asked.text or {}).get("format"), "text.format"
+    kind = "text" if given is None else kind_of(given, where)
+    if kind not in ("text", "json_object", "json_schema"):
+        raise unknown_kind(kind, ("text", "json_object", "json_schema"), where)
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return GrammarWish(spec=GrammarSpec("json_object", ""), field=where)
+    schema = part_of(given, _Format, where).schema
+    if schema is None:
+        raise bad_request(f"{where} has no schema", f"{where}.schema")
+    text = msgspec.json.encode(schema).decode()
+    return GrammarWish(spec=GrammarSpec("json_schema", text), field=where)
+
+
+def effort_of(asked: ResponsesRequest) -> str | None:
+    """How hard the model is to think. ApiError 400 for other wishes about it."""
+    wishes = {"summary": (), "generate_summary": (), "context": (), "mode": ()}
+    return part_of(asked.reasoning or {}, _ReasoningWish, "reasoning", wishes).effort
+
+
 class _TextWish(msgspec.Struct, frozen=True, kw_only=True):
     format: dict[str, Any] | None = None
+
+
+class _ReasoningWish(msgspec.Struct, frozen=True, kw_only=True):
+    effort: str | None = None
 
 
 class _Nothing(msgspec.Struct, frozen=True):
@@ -220,11 +256,7 @@ class _Nothing(msgspec.Struct, frozen=True):
 
 def check_wishes(asked: ResponsesRequest) -> None:
     """ApiError 400 for fields that contradict each other, or whose parts are not served."""
-    text = part_of(asked.text or {}, _TextWish, "text", {"verbosity": ("medium",)})
-    if text.format is not None and kind_of(text.format, "text.format") != "text":
-        raise refused("text.format")
-    wishes = {"effort": (), "summary": (), "generate_summary": (), "context": (), "mode": ()}
-    part_of(asked.reasoning or {}, _Nothing, "reasoning", wishes)
+    part_of(asked.text or {}, _TextWish, "text", {"verbosity": ("medium",)})
     if asked.stream_options is not None and not asked.stream:
         raise bad_request("stream_options need stream: true", "stream_options")
     blurred = {"include_obfuscation": (False,)}

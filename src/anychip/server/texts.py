@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -52,6 +53,10 @@ class Texts:
         """What a sequence may need."""
         info = self._client.info
         return Room(context_length=info.context_length, cache_tokens=info.cache_tokens)
+
+    def template_reads(self, variable: str) -> bool:
+        """Whether the chat template has the word, and so asks for such a variable."""
+        return re.search(rf"\b{re.escape(variable)}\b", self._template.text or "") is not None
 
     async def prompts(
         self, given: Sequence[str | Sequence[int]], param: str

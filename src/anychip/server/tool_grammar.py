@@ -31,7 +31,7 @@ def tool_wish(
     strict = [index for index, tool in enumerate(wish.offered) if _function(tool).get("strict")]
     if not forced and not strict:
         return None
-    field = "tool_choice" if forced else f"tools[{strict[0]}].function.strict"
+    field = "tool_choice" if forced else f"tools[{strict[0]}]{wish.inside}.strict"
     if other is not None:
         raise bad_request(f"{field} and {other.field} both ask for a grammar; send one", field)
     form = TOOL_FORMATS[name]
@@ -47,7 +47,7 @@ def schema_wishes(wish: ToolWish) -> Iterator[GrammarWish]:
         held = wish.choice in FORCED or function.get("strict")
         if held and wish.name in (None, function["name"]) and function.get("parameters"):
             text = msgspec.json.encode(function["parameters"]).decode()
-            where = f"tools[{index}].function.parameters"
+            where = f"tools[{index}]{wish.inside}.parameters"
             yield GrammarWish(spec=GrammarSpec("json_schema", text), field=where)
 
 
