@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -134,7 +134,11 @@ def alive(pid: int) -> bool:
 def children(pid: int) -> list[int]:
     """The engine first: it is the child of the main thread."""
     tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name) != pid)
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    found = []
+    for task in tasks:
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 MAIN = """

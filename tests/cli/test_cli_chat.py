@@ -197,13 +197,13 @@ def test_an_engine_of_its_own_in_a_pipe(local):
 
 
 def test_an_engine_of_its_own_at_a_terminal(local):
-    with Typed(*local, "--params", "ignore_eos=true") as typed:
+    with Typed(*local, "--disable-jump-forward", "--params", "regex=(zq){200}") as typed:
         typed.until("/help lists the commands")
         typed.until("> ")
         mine = children(typed.process.pid)
         assert len(mine) == 2
         typed.type("hello\n")
-        typed.until("\n")
+        typed.until("zqzq")
         typed.type("\x03")
         typed.until("stopped)")
         typed.type("/params max_tokens=3\nhello\n")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -12,7 +14,9 @@ import anychip
 from anychip.config import HTTP_ALONE, ConfigError, ServeConfig, from_keywords
 from anychip.engine.offline import OfflineEngine
 from anychip.model.tiny import write_tiny
+from anychip.offline import CallRefused
 from anychip.request import SamplingParams
+from served import children
 
 
 def test_the_package_gives_the_engine_when_it_is_asked_for():
@@ -65,7 +69,7 @@ def test_what_has_a_meaning_over_http_alone_are_settings():
 
 
 def test_a_tiny_model_answers_as_it_does_in_process(tmp_path):
-    path = str(write_tiny(tmp_path))
+    path, threads = str(write_tiny(tmp_path)), threading.active_count()
     config = ServeConfig(model_path=path, backend="fake")
     prompts = [[5, 6, 7], [9] * 20]
     params = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
@@ -76,3 +80,12 @@ def test_a_tiny_model_answers_as_it_does_in_process(tmp_path):
         answers = engine.generate(prompts, max_tokens=12, temperature=0, ignore_eos=True)
         assert [answer.token_ids for answer in answers] == wanted
         assert answers[0].text == engine.detokenize(wanted[0])
+        shape = {"response_format": {"type": "json_object"}, "max_tokens": 1}
+        assert engine.chat([{"role": "user", "content": "hi"}], **shape).text == "{"
+        assert engine.generate("x", regex="[0-9]{4}").finish_reason == "stop"
+        with pytest.raises(CallRefused, match="regex"):
+            engine.generate("x", regex="(")
+        mine = children(os.getpid())
+        assert len(mine) == 3  # the engine, and what renders templates and checks grammars
+    assert children(os.getpid()) == []
+    assert threading.active_count() == threads

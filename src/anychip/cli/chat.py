@@ -76,12 +76,12 @@ def add_arguments() -> FlagParser:
         " --model-path), or any OpenAI-compatible server (--url). From a pipe each line is a"
         " message. Commands: " + " ".join(COMMANDS) + ". Exit code 1 where a piped message got no"
         " answer. The log begins at warnings.",
-        OFFLINE,
+        (*OFFLINE, "output"),
     )
     parser.show_examples(
         "anychip chat",
         "anychip chat --model-path DIR_OR_GGUF --system 'Answer in one sentence.'",
-        "anychip chat --params temperature=0.7 --params max_tokens=200",
+        "anychip chat --params temperature=0.7 --params max_tokens=200 --params regex='[A-Z ]+'",
         "anychip chat --url http://127.0.0.1:30000",
         "ANYCHIP_API_KEY=KEY anychip chat --url https://HOST/v1 --model NAME",
         "printf 'My name is Ada.\\nWhat is my name?\\n' | anychip chat",

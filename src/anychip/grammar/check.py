@@ -84,10 +84,12 @@ class GrammarCheck:
         _raise(reply)
 
     def close(self) -> None:
-        """End the process, and what it is doing. A later check starts a new one."""
+        """End the process, what it is doing, and the threads. A later check starts new ones."""
         with self._state:
             if self._child is not None:
                 self._child.kill()
+        pool, self._pool = self._pool, ThreadPoolExecutor(_THREADS, "grammar")
+        pool.shutdown(cancel_futures=True)
         with self._turn:
             self._end()
 
