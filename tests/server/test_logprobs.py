@@ -168,3 +168,24 @@ def test_choices_share_the_scores_of_their_prompt(http):
         list("xyz"),
     ]
     assert all(len(choice["logprobs"]["token_logprobs"]) == 4 for choice in choices)
+
+
+def test_prompt_logprobs_in_vllms_form(http):
+    body = {"prompt": ["abc", "xy"], "max_tokens": 1, "n": 2, "prompt_logprobs": 1}
+    choices = ask(http, "/v1/completions", **body).json()["choices"]
+    told = {"logprob": logprob("b"), "rank": 2, "decoded_token": "b"}
+    first, second, _ = choices[0]["prompt_logprobs"]
+    assert first is None and second["98"] == told
+    assert second["97"] == {"logprob": logprob("a"), "rank": 1, "decoded_token": "a"}
+    assert [len(choice["prompt_logprobs"]) for choice in choices] == [3, 3, 2, 2]
+    assert choices[1]["prompt_logprobs"] == choices[0]["prompt_logprobs"]
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    answer = ask(http, "/v1/chat/completions", **chat, prompt_logprobs=0).json()
+    assert len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"]
+    assert "prompt_logprobs" not in ask(http, "/v1/chat/completions", **chat).json()
+
+
+def test_prompt_logprobs_are_not_streamed(http):
+    body = {"prompt": "abc", "max_tokens": 1, "prompt_logprobs": 1, "stream": True}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt_logprobs"

@@ -10,7 +10,7 @@ import msgspec
 
 from anychip.server.choice import Choice, Piece
 from anychip.server.generation import Generation
-from anychip.server.logprobs import CompletionTeller, joined
+from anychip.server.logprobs import CompletionTeller, PromptLogprobs, joined, prompt_logprobs
 from anychip.server.openai_protocol import (
     Completion,
     CompletionChoice,
@@ -101,7 +101,16 @@ class CompletionAnswer:
             finish_reason=choice.finish,
             matched_stop=choice.matched,
             logprobs=logprobs,
+            prompt_logprobs=self._of_prompt(choice.index),
         )
+
+    def _of_prompt(self, choice: int) -> PromptLogprobs | msgspec.UnsetType:
+        if self._call.prompt_logprobs is None:
+            return msgspec.UNSET
+        generation, table = self._generation, self._service.tokenizer.table
+        first = generation.choices[choice - choice % generation.n]
+        prompt = generation.prompts[choice // generation.n]
+        return prompt_logprobs(prompt, first.prompt_logprobs, table.piece)
 
     def _echo(self, choice: int) -> CompletionChoice:
         """The prompt of a choice, as the beginning of its text."""

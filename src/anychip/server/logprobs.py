@@ -123,6 +123,35 @@ class CompletionTeller:
         return found
 
 
+class PromptLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """How probable a token was at its place in the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""vLLM's form: for each token of the prompt itself and the likeliest ones, by id; null for the
+first token, which follows on nothing."""
+
+
+def prompt_logprobs(
+    prompt: Sequence[int], scores: Sequence[TokenLogprob], bytes_of: TokenBytes
+) -> PromptLogprobs:
+    """scores: of all tokens but the first."""
+
+    def one(token: int, logprob: float, rank: int) -> PromptLogprob:
+        return PromptLogprob(logprob=told(logprob), rank=rank, decoded_token=_text(bytes_of(token)))
+
+    found: PromptLogprobs = [None]
+    for token, score in zip(prompt[1:], scores, strict=False):
+        likeliest = enumerate(score.top, start=1)
+        entry = {str(other): one(other, logprob, rank) for rank, (other, logprob) in likeliest}
+        found.append({str(token): one(token, score.logprob, score.rank), **entry})
+    return found
+
+
 def joined(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:
     """One behind the other."""
     return CompletionLogprobs(

@@ -23,7 +23,7 @@ from anychip.server.chat_events import (
 )
 from anychip.server.chat_tools import ToolWish, choice_of
 from anychip.server.choice import ScoredToken
-from anychip.server.logprobs import ChatLogprobs, chat_logprobs
+from anychip.server.logprobs import ChatLogprobs, PromptLogprobs, chat_logprobs, prompt_logprobs
 from anychip.server.openai_protocol import (
     CHAT_NOT_YET,
     Chat,
@@ -98,6 +98,7 @@ class _Telling:
         self._model = service.model_name
         self._table = service.tokenizer.table
         self._scored = bool(asked.logprobs)
+        self._scored_prompt = asked.prompt_logprobs is not None
         self._created = int(time.time())
         self._usage = bool(asked.stream_options and asked.stream_options.include_usage)
 
@@ -110,6 +111,7 @@ class _Telling:
             model=self._model,
             choices=[_choice(reply, self._logprobs(reply.logprobs)) for reply in replies],
             usage=usage_of(self._answer.usage()),
+            prompt_logprobs=self._of_prompt(),
         )
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -140,6 +142,13 @@ class _Telling:
 
     def _chunk(self, index: int, delta: Delta, logprobs: ChatLogprobs | None = None) -> bytes:
         return event(self._envelope([ChunkChoice(index=index, delta=delta, logprobs=logprobs)]))
+
+    def _of_prompt(self) -> PromptLogprobs | msgspec.UnsetType:
+        if not self._scored_prompt:
+            return msgspec.UNSET
+        generation = self._answer.generation
+        scores = generation.choices[0].prompt_logprobs
+        return prompt_logprobs(generation.prompts[0], scores, self._table.piece)
 
     def _logprobs(self, scored: Sequence[ScoredToken]) -> ChatLogprobs | None:
         return chat_logprobs(scored, self._table.piece) if self._scored else None

@@ -69,7 +69,8 @@ def echoed(call: CompletionRequest, sampling: Sampling) -> Sampling:
     if not call.echo:
         return sampling
     if sampling.logprobs != NO_LOGPROBS:
-        sampling = msgspec.structs.replace(sampling, prompt_logprobs=sampling.logprobs)
+        most = max(sampling.logprobs, sampling.prompt_logprobs)
+        sampling = msgspec.structs.replace(sampling, prompt_logprobs=most)
     if sampling.max_tokens == 0:
         sampling = msgspec.structs.replace(sampling, max_tokens=1)
     return sampling

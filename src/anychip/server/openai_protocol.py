@@ -11,7 +11,7 @@ from anychip.request import NO_LOGPROBS
 from anychip.server.errors import bad_request
 from anychip.server.generation import Usage as Counts
 from anychip.server.grammar_fields import wish_of
-from anychip.server.logprobs import ChatLogprobs, CompletionLogprobs
+from anychip.server.logprobs import ChatLogprobs, CompletionLogprobs, PromptLogprobs
 from anychip.server.origin import OriginFields
 from anychip.server.sampling import Sampling, check_logprobs, shared_settings
 
@@ -26,7 +26,8 @@ class CallFields(OriginFields, frozen=True, kw_only=True):
     """What both kinds of completion share. Null is the default for every field.
 
     logit_bias: by token id, written as a text. response_format to guided_grammar: ways to ask for
-    structured output, of which a call has one; see grammar_fields.py.
+    structured output, of which a call has one; see grammar_fields.py. prompt_logprobs: of each
+    token of the prompt, and so many likeliest beside it.
     """
 
     model: str | None = None
@@ -47,6 +48,7 @@ class CallFields(OriginFields, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    prompt_logprobs: int | None = None
     stop_regex: str | list[str] | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
@@ -139,6 +141,7 @@ def sampling_of(call: CallFields) -> Sampling:
         seed=call.seed,
         grammar=wish_of(call),
         logprobs=_logprobs(call),
+        prompt_logprobs=_prompt_logprobs(call),
         **_with_kept_stop(call),
     )
 
@@ -152,6 +155,14 @@ def _with_kept_stop(call: CallFields) -> dict[str, Any]:
             raise bad_request(f"{name} and no_stop_trim say opposite things; send one", name)
         given["no_stop_trim"] = call.include_stop_str_in_output
     return given
+
+
+def _prompt_logprobs(call: CallFields) -> int:
+    if call.prompt_logprobs is not None and call.stream:
+        raise bad_request(
+            "prompt_logprobs come with a whole answer; leave out stream", "prompt_logprobs"
+        )
+    return check_logprobs("prompt_logprobs", call.prompt_logprobs)
 
 
 def _logprobs(call: CallFields) -> int:
@@ -246,6 +257,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
     object: str = "chat.completion"
 
 
@@ -287,6 +299,7 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     matched_stop: str | int | msgspec.UnsetType | None = msgspec.UNSET
     logprobs: CompletionLogprobs | None = None
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ _LIMITS: Mapping[str, Schema] = {
     "min_tokens": {"minimum": 0},
     "min_new_tokens": {"minimum": 0},
     "top_logprobs": _LIKELIEST,
+    "prompt_logprobs": _LIKELIEST,
     "top_logprobs_num": _LIKELIEST,
     "logprob_start_len": {"minimum": -1},
     "temperature": {"minimum": 0},
