@@ -89,7 +89,6 @@ SGLANG = {
     "--ep-size": "--model-path",
     "--quantization": "--load-format",
     "--attention-backend": "--op",
-    "--grammar-backend": "--chat-template",
     "--trust-remote-code": "--load-format",
     "--revision": "--model-path",
     "--enable-lora": "--model-path",
