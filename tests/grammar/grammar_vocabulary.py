@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 
 from anychip.grammar.vocabulary import Vocabulary
@@ -36,12 +34,17 @@ def allowed(matcher, vocabulary) -> np.ndarray:
     return np.flatnonzero(bits)
 
 
-def walk(matcher, vocabulary, rng: random.Random, budget: int = 40, most: int = 1500) -> bytes:
-    """A text out of tokens that the mask allows; past `budget` tokens it hurries to the end."""
+_CLOSING = (b"}", b"]", b'"', b"null", b"n", b":", b",")
+_IN_TEXT = (b'"', b"@", b":")
+
+
+def walk(matcher, vocabulary, rng, budget: int = 40, closing=()) -> bytes:
+    """A text out of tokens that the mask allows; past `budget` tokens it hurries to the end, by
+    the pieces of `closing`, where it is empty by those that end JSON."""
     out = b""
-    for count in range(most):
+    for count in range(1500):
         ids = allowed(matcher, vocabulary)
-        token = _choose(ids, vocabulary, rng, hurry=count >= budget)
+        token = _choose(ids, vocabulary, rng, hurry=count >= budget, closing=closing)
         assert matcher.accept(token), (out, vocabulary.pieces[token])
         if token in vocabulary.eos_ids:
             assert matcher.finished
@@ -50,18 +53,14 @@ def walk(matcher, vocabulary, rng: random.Random, budget: int = 40, most: int = 
     raise AssertionError(f"no end: {out[-200:]!r}")
 
 
-_CLOSING = (b"}", b"]", b'"', b"null", b"n", b":", b",")
-
-
-def _choose(ids, vocabulary, rng, *, hurry: bool) -> int:
+def _choose(ids, vocabulary, rng, *, hurry: bool, closing) -> int:
     ends = [token for token in ids if token in vocabulary.eos_ids]
     if ends and (hurry or rng.random() < 0.15):
         return int(rng.choice(ends))
     rest = [int(token) for token in ids if token not in vocabulary.eos_ids]
     by_piece = {vocabulary.pieces[token]: token for token in rest}
     if hurry:
-        in_text = b"z" in by_piece
-        for piece in (b'"', b"@", b":") if in_text else _CLOSING:
+        for piece in closing or (_IN_TEXT if b"z" in by_piece else _CLOSING):
             if piece in by_piece:
                 return by_piece[piece]
         rest = [by_piece[piece] for piece in by_piece if piece.isalnum()] or rest

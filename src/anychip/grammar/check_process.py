@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -66,9 +67,9 @@ def main() -> None:
     if first is None:
         return
     setup = msgspec.msgpack.decode(first, type=CheckSetup)
-    memory = setup.limits.compile_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     checker = Checker(setup)
+    memory = _size() + setup.limits.compile_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         while (frame := read_frame(source)) is not None:
             signal.setitimer(signal.ITIMER_REAL, setup.limits.compile_s)
@@ -77,6 +78,15 @@ def main() -> None:
             write_frame(sink, msgspec.msgpack.encode(reply))
     except BrokenPipeError:
         os._exit(0)  # the parent has ended; a flush of what it did not take would fail again
+
+
+def _size() -> int:
+    """Address space of this process, in bytes; 0 where it cannot be told."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     text_bytes: UTF-8 bytes of `GrammarSpec.text`. depth: nested brackets of JSON, of a regex and
     of an EBNF grammar. choices: entries of a choice. compile_s: seconds that the check may take.
-    compile_bytes: address space of the process that checks, the vocabulary included.
+    compile_bytes: that the process that checks may grow by (Linux; elsewhere its whole size).
     cache_bytes: upper bound of what compiled grammars that nobody uses may keep.
     lexer_states: states that one compiled grammar remembers; past it, it is compiled anew.
     """
@@ -24,7 +24,7 @@ class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 64
     choices: int = 10_000
     compile_s: float = 3.0
-    compile_bytes: int = 2 << 30
+    compile_bytes: int = 1 << 30
     cache_bytes: int = 512 << 20
     lexer_states: int = 16_000
 

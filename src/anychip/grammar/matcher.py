@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TOO_COMPLEX = ("LexerTooComplex", "ParserTooComplex")
+_FULL = "too many states"
 
 
 class Source(Protocol):
@@ -52,9 +53,8 @@ class Matcher:
         An end-of-sequence token is taken where the grammar may end. Raises GrammarError where the
         grammar has become too complex to go on.
         """
-        if token in self._source.eos_ids and self.may_end:
-            self._ended = True
-            return True
+        if token in self._source.eos_ids:
+            return self._take_end(token)
         if self._ended or not self._take(token):
             return False
         self._taken.append(token)
@@ -106,13 +106,23 @@ class Matcher:
         for token in self._source.eos_ids:
             bits[token // 32] |= np.uint32(1 << (token % 32))
 
+    def _take_end(self, token: int) -> bool:
+        """An end-of-sequence token, which a grammar may also ask for as a part of its own."""
+        if not self.may_end:
+            trial = self._parser.deep_copy()
+            if not trial.consume_token(token):
+                return False
+            self._parser = trial
+        self._ended = True
+        return True
+
     def _take(self, token: int) -> bool:
         """One token into the parser, which stays as it was where the token is refused."""
         if self._parser.try_consume_tokens([token]) == 1:
             return True
         if not self._parser.is_error():
             return False
-        if self._parser.stop_reason() in _TOO_COMPLEX:
+        if self._is_worn():
             self._renew()
             return bool(self._parser.try_consume_tokens([token]) == 1)
         self._refuse_error()
@@ -124,17 +134,22 @@ class Matcher:
         All matchers of a grammar share the states that its lexer has met, up to a limit; where
         that is reached the way out is a new one, fed with the tokens so far.
         """
-        if self._parser.stop_reason() not in _TOO_COMPLEX:
+        if not self._is_worn():
             self._refuse_error()
         self._root = self._source.parser(self._root)
         self._parser = self._root.deep_copy()
         if self._parser.try_consume_tokens(self._taken) != len(self._taken):
             self._refuse_error()
 
+    def _is_worn(self) -> bool:
+        """Whether the error is one of size."""
+        parser = self._parser
+        return parser.stop_reason() in _TOO_COMPLEX or _FULL in str(parser.get_error())
+
     def _refuse_error(self) -> None:
         if not self._parser.is_error():
             return
-        if self._parser.stop_reason() in _TOO_COMPLEX:
+        if self._is_worn():
             raise GrammarError(f"the grammar has become too complex: {plain(self._parser)}")
         reason = plain(self._parser)
         why = "" if reason.startswith("NoExtension") else f": {reason}"
@@ -154,6 +169,5 @@ def plain(parser: Any) -> str:
     text = str(parser.get_error())
     for noise in _NOISE:
         text = noise.sub("", text)
-    if text.startswith("panic:"):
-        return "it is larger than the library can hold"
-    return " ".join(text.split())[:300]
+    text = " ".join(text.split())[:300]
+    return text.replace("panic:", "the library failed on it:")
