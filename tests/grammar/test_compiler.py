@@ -48,8 +48,8 @@ def test_a_larger_grammar_counts_for_more(compiler):
 
 
 def test_whitespace_is_part_of_what_a_grammar_is(compiler, vocabulary):
-    free = compiler.compile(GrammarSpec("json_object"))
-    compact = compiler.compile(GrammarSpec("json_object", any_whitespace=False))
+    free = compiler.compile(GrammarSpec("json_object", ""))
+    compact = compiler.compile(GrammarSpec("json_object", "", any_whitespace=False))
     assert takes(free, vocabulary, '{"a": 1,\n  "b" : []}')
     assert not takes(compact, vocabulary, '{"a": 1}')
     assert takes(compact, vocabulary, '{"a":1,"b":[]}')
@@ -57,7 +57,7 @@ def test_whitespace_is_part_of_what_a_grammar_is(compiler, vocabulary):
 
 
 def test_whitespace_comes_to_an_end(compiler, vocabulary):
-    free = compiler.compile(GrammarSpec("json_object"))
+    free = compiler.compile(GrammarSpec("json_object", ""))
     assert takes(free, vocabulary, "{" + " " * 64 + "}")
     assert not takes(free, vocabulary, "{" + " " * 65 + "}")
 
