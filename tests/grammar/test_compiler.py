@@ -7,7 +7,6 @@ import threading
 import pytest
 from grammar_vocabulary import takes
 
-from anychip.grammar.backends import BACKENDS, check_backend, refuse_disabled
 from anychip.grammar.compiler import GrammarCompiler
 from anychip.grammar.errors import GrammarError
 from anychip.grammar.limits import GrammarLimits
@@ -96,20 +95,3 @@ def test_threads_may_share_a_compiler_and_a_grammar(vocabulary):
 def test_an_unknown_kind_is_refused(compiler, kind):
     with pytest.raises(GrammarError, match="no kind of grammar"):
         compiler.compile(GrammarSpec(kind, "x"))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_known_backend_is_taken(name):
-    check_backend(name)
-
-
-@pytest.mark.parametrize(("name", "reason"), [("xgrammar", "torch"), ("outlines", "llguidance")])
-def test_a_backend_that_is_not_served_is_refused_by_name(name, reason):
-    with pytest.raises(GrammarError, match=f"--grammar-backend {name}: .*{reason}"):
-        check_backend(name)
-
-
-def test_none_refuses_structured_output():
-    refuse_disabled("llguidance")
-    with pytest.raises(GrammarError, match="--grammar-backend none"):
-        refuse_disabled("none")
