@@ -9,6 +9,7 @@ import msgspec
 from anychip.request import FinishReason, StepOutput, TokenLogprob
 from anychip.server.sampling import Sampling
 from anychip.text.stop import StopChecker
+from anychip.text.stop_regex.moves import Moves
 from anychip.text.tokenizer import Tokenizer
 
 
@@ -35,11 +36,13 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 class Writing(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens become text. at_start: they begin a text, and do not go on with the prompt's.
 
-    shown: special tokens that are part of the text, for who reads it.
+    shown: special tokens that are part of the text, for who reads it. patterns: the call's stop
+    patterns, shared by its choices.
     """
 
     at_start: bool = False
     shown: frozenset[int] = frozenset()
+    patterns: Moves | None = None
 
 
 PLAINLY = Writing()
@@ -69,8 +72,16 @@ class Choice:
         self.cached_tokens = 0
         self.retractions = 0
         self._written: list[str] = []
-        self._detokenizer = tokenizer.detokenizer(shown=writing.shown, at_start=writing.at_start)
-        self._stops = StopChecker(sampling.stop) if sampling.stop else None
+        self._detokenizer = tokenizer.detokenizer(
+            skip_special_tokens=sampling.skip_special_tokens,
+            shown=writing.shown,
+            at_start=writing.at_start,
+        )
+        self._stops: StopChecker | None = None
+        if sampling.stop or writing.patterns is not None:
+            trim = not sampling.no_stop_trim
+            self._stops = StopChecker(sampling.stop, writing.patterns, trim=trim)
+        self._keeps_stop = sampling.no_stop_trim
         self._least = sampling.min_tokens
         self._interval = interval
         self._unsent = self._unscored = 0
@@ -115,7 +126,7 @@ class Choice:
 
     def _read(self, output: StepOutput) -> None:
         tokens, before = output.token_ids, len(self.token_ids)
-        # The stop token counts as generated; its text is nobody's business.
+        # The stop token counts as generated; its text is nobody's business unless it is asked for.
         stop_token = tokens[-1:] if output.finish is FinishReason.STOP else ()
         shown = tokens[: len(tokens) - len(stop_token)]
         if self._stops is None:
@@ -126,6 +137,8 @@ class Choice:
         if stop_token and self.finish is None:
             self.token_ids.extend(stop_token)
             self.matched = stop_token[0]
+            if self._keeps_stop:
+                self._check(self._detokenizer.feed(stop_token))
         taken = self.token_ids[before:]
         for token, scores in zip(taken, output.logprobs, strict=False):  # none, or one for each
             self.logprobs.append(ScoredToken(token=token, scores=scores))

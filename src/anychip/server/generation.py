@@ -26,6 +26,7 @@ from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
 from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service
+from anychip.text.stop import stop_patterns
 
 log = logging.getLogger("anychip.server")
 
@@ -62,6 +63,7 @@ class Generation:
         self.sampling = sampling
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
+        writing = msgspec.structs.replace(writing, patterns=stop_patterns(sampling.stop_regex))
         self.choices: list[Choice] = []
         self._requests: list[Request] = []
         for prompt, limit in zip(prompts, max_tokens, strict=True):

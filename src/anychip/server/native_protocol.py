@@ -33,6 +33,10 @@ class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    stop_regex: str | list[str] | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
     json_schema: str | dict[str, Any] | bool | None = None
     regex: str | None = None
     ebnf: str | None = None
@@ -152,11 +156,7 @@ GENERATE_NOT_YET: NotYet = {
 }
 
 SAMPLING_NOT_YET: NotYet = {
-    "stop_regex": (),
     "beam_width": (1,),
     "custom_params": (),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "no_stop_trim": (False,),
     "stream_interval": (),
 }

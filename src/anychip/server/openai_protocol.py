@@ -47,6 +47,11 @@ class CallFields(OriginFields, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    stop_regex: str | list[str] | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
+    include_stop_str_in_output: bool | None = None
     response_format: dict[str, Any] | None = None
     json_schema: str | dict[str, Any] | bool | None = None
     regex: str | None = None
@@ -98,12 +103,7 @@ class ChatRequest(CallFields, frozen=True, kw_only=True):
 NotYet = Mapping[str, Collection[Any]]
 
 _NOT_YET: NotYet = {
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "no_stop_trim": (False,),
-    "include_stop_str_in_output": (False,),
     "lora_path": (),
-    "stop_regex": (),
     "return_token_ids": (False,),
     "return_hidden_states": (False,),
 }
@@ -139,8 +139,19 @@ def sampling_of(call: CallFields) -> Sampling:
         seed=call.seed,
         grammar=wish_of(call),
         logprobs=_logprobs(call),
-        **shared_settings(call),
+        **_with_kept_stop(call),
     )
+
+
+def _with_kept_stop(call: CallFields) -> dict[str, Any]:
+    """The shared settings; `include_stop_str_in_output` is vLLM's word for `no_stop_trim`."""
+    given = shared_settings(call)
+    if call.include_stop_str_in_output is not None:
+        if call.no_stop_trim not in (None, call.include_stop_str_in_output):
+            name = "include_stop_str_in_output"
+            raise bad_request(f"{name} and no_stop_trim say opposite things; send one", name)
+        given["no_stop_trim"] = call.include_stop_str_in_output
+    return given
 
 
 def _logprobs(call: CallFields) -> int:

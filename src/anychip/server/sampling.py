@@ -13,6 +13,8 @@ from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
 from anychip.server.validation import check_ids, within
 from anychip.text.errors import require_unicode
+from anychip.text.stop import stop_patterns
+from anychip.text.stop_regex.errors import PatternError
 from anychip.text.tokenizer import Tokenizer
 
 MAX_N = 128
@@ -44,6 +46,10 @@ SHARED = (
     "stop",
     "stop_token_ids",
     "ignore_eos",
+    "stop_regex",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "no_stop_trim",
 )
 """Fields that the OpenAI and the native protocol spell alike; null is the default for each."""
 
@@ -51,6 +57,8 @@ SHARED = (
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling settings of a call, whichever protocol they came by. Seed None: the server's.
 
+    stop_regex: patterns that end the text (`text.stop_regex`). no_stop_trim: what ended it stays in
+    it. spaces_between_special_tokens: nothing is put between tokens either way, see Detokenizer.
     logit_bias: by token id. logprobs, prompt_logprobs: as in SamplingParams. *_name: how the
     protocol at hand spells a setting, for error texts.
     """
@@ -72,6 +80,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    stop_regex: tuple[str, ...] = ()
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
     grammar: GrammarWish | None = None
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
@@ -91,6 +103,8 @@ def shared_settings(call: msgspec.Struct) -> dict[str, Any]:
         given["logit_bias"] = {_token(key): bias for key, bias in given["logit_bias"].items()}
     if "stop" in given:
         given["stop"] = stop_strings(given["stop"])
+    if "stop_regex" in given:
+        given["stop_regex"] = stop_strings(given["stop_regex"])
     for name in ("stop_token_ids", "bad_words", "allowed_token_ids"):
         if name in given:
             given[name] = tuple(given[name])
@@ -166,6 +180,11 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
         count = len(sampling.stop_token_ids)
         raise bad_request(f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}")
     check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
+    try:
+        stop_patterns(sampling.stop_regex)
+    except PatternError as error:
+        where = f"stop_regex[{error.index}]"
+        raise bad_request(f"{where}: {error}", "stop_regex", "bad_pattern") from error
 
 
 def _check_tokens(sampling: Sampling, vocab_size: int) -> None:
