@@ -4,6 +4,9 @@
 
 Two engine processes, asked in turn (A B, B A, ...) by this process as a server would, without
 HTTP. Greedy, prompts of 16 tokens that share nothing. A ratio is of one pair.
+
+`--step-ms MS` puts a device in the model's place that computes by itself for so long a step
+(idle_device.py): what overlap gains where the device does not need this machine's cores.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 from anychip.config import read_config
-from anychip.engine.client import EngineClient
+from anychip.engine.client import DEFAULT_BUILDER, EngineClient
 from anychip.model.demo import demo_model_path
 from anychip.request import Request, SamplingParams
 
@@ -56,11 +59,16 @@ async def output_rate(client: EngineClient, streams: int, tokens: int, serial: s
 async def run(asked: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {str(n): [] for n in asked.streams}
     model = asked.model or str(demo_model_path(Path("~/.cache/anychip").expanduser()))
+    flags_of_all, builder = list(asked.flags), DEFAULT_BUILDER
+    if asked.step_ms is not None:
+        sys.path.insert(0, str(Path(__file__).parent))  # the engine's process inherits it
+        builder = "idle_device:build"
+        flags_of_all += ["--chip-option", f"step_ms={asked.step_ms}"]
     async with AsyncExitStack() as stack:
         clients = {}
         for mode, flags in MODES.items():
-            config = read_config(["--model-path", model, *flags, *asked.flags])
-            clients[mode] = EngineClient(config)
+            config = read_config(["--model-path", model, *flags, *flags_of_all])
+            clients[mode] = EngineClient(config, builder=builder)
             stack.push_async_callback(clients[mode].close, 5.0)
             await clients[mode].start()
         for streams in asked.streams:
@@ -86,6 +94,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--step-ms", type=float, help="a device that waits so long a step")
     parser.add_argument("--json", help="file for the figures of every pair")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="more for the engine")
     asked = parser.parse_args()

@@ -15,6 +15,7 @@ from anychip.signals import let_go, take_signals
 COMMANDS: Mapping[str, str] = {
     "serve": "serve a model over HTTP",
     "generate": "answer prompts offline, without a server",
+    "chat": "talk to a model in the terminal, started here or at a URL",
     "chips": "list the installed chips, or why one is unavailable",
     "new-chip": "write an installable package for a chip of your own",
     "coverage": "which implementation serves each operator of a model, and what is missing",

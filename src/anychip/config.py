@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from anychip.flags import ConfigError, FlagParser, Setting, add_flags, settings_of, value_of
-from anychip.refusal import refusal
+from anychip.refusal import nearest, refusal, sglang_reason
 from anychip.settings import ServeConfig, user_path
 
 __all__ = [
     "ConfigError",
     "FlagParser",
     "ServeConfig",
+    "from_keywords",
     "own_values",
     "parse",
     "read_config",
@@ -37,6 +38,23 @@ OFFLINE = ("model", "chip", "memory", "schedule", "files and logging")
 
 CHECKED = (*OFFLINE, "checks")
 """The same for commands that run steps, which can be checked."""
+
+HTTP_ALONE = (
+    "host",
+    "port",
+    "api_key",
+    "api_key_file",
+    "admin_api_key",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_keyfile_password",
+    "ssl_ca_certs",
+    "max_request_bytes",
+    "max_concurrent_requests",
+    "enable_metrics",
+    "shutdown_timeout",
+)
+"""Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""
 
 
 def read_config(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> ServeConfig:
@@ -58,22 +76,63 @@ def serve_parser(
 
 
 def parse(
-    parser: FlagParser, argv: Sequence[str], environ: Mapping[str, str] | None = None
+    parser: FlagParser,
+    argv: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> tuple[ServeConfig, argparse.Namespace]:
     """The configuration, and the command's own arguments that were added to the parser.
 
-    Raises ConfigError.
+    defaults: fields that this command begins with in another way. Raises ConfigError.
     """
     environ = os.environ if environ is None else environ
     namespace, rest = parser.parse_known_args(list(argv))
     if rest:
         raise ConfigError(_unknown_argument(parser, rest))
     settings = tuple(settings_of(ServeConfig))
-    values = {"cache_dir": _default_cache(environ)}
-    typed, exported = _from_argv(settings, namespace), _from_environ(settings, environ)
+    typed = _from_argv(settings, namespace)
+    return _merged(settings, typed, environ, defaults or {}), namespace
+
+
+def from_keywords(
+    given: Mapping[str, object], caller: str, environ: Mapping[str, str] | None = None
+) -> ServeConfig:
+    """The configuration that keywords ask for: flags of `anychip serve`, "_" for "-".
+
+    They win over environment and YAML file, as flags do. caller: who is told about in refusals.
+    Raises ConfigError: also for what has a meaning over HTTP alone.
+    """
+    settings = tuple(settings_of(ServeConfig))
+    by_key = _by_key(settings) | {setting.field: setting for setting in settings}
+    typed: dict[str, Any] = {}
+    for name, raw in given.items():
+        if name not in by_key:
+            raise ConfigError(f"{caller}: {_unknown_keyword(name, by_key)}")
+        if by_key[name].field in HTTP_ALONE:
+            raise ConfigError(f"{caller}: {name} is for `anychip serve`: nothing listens here")
+        if raw is not None:
+            _put(typed, by_key, name, raw, f"{caller}: {name}")
+    return _merged(settings, typed, os.environ if environ is None else environ, {})
+
+
+def _unknown_keyword(name: str, known: Collection[str]) -> str:
+    reason = sglang_reason("--" + name.replace("_", "-"))
+    if reason:
+        return f"{name} is a flag of SGLang that AnyChip does not have: {reason}"
+    return f"there is no setting {name!r}; the nearest is {nearest(name, known)!r}"
+
+
+def _merged(
+    settings: Sequence[Setting],
+    typed: Mapping[str, Any],
+    environ: Mapping[str, str],
+    defaults: Mapping[str, Any],
+) -> ServeConfig:
+    exported = _from_environ(settings, environ)
     file = typed.get("config_file") or exported.get("config_file")
     from_file = _from_file(settings, str(file)) if file else {}
-    return ServeConfig(**(values | from_file | exported | typed)), namespace
+    base = {"cache_dir": _default_cache(environ), **defaults}
+    return ServeConfig(**{**base, **from_file, **exported, **typed})
 
 
 def _default_cache(environ: Mapping[str, str]) -> str:

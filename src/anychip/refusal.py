@@ -10,12 +10,17 @@ from importlib.resources import files
 def refusal(name: str, ours: Iterable[str]) -> str:
     """One sentence about a flag that we do not have. name: with its dashes."""
     known = sorted(set(ours))
-    reason = _reasons().get(name)
-    if reason is not None:
+    reason = sglang_reason(name)
+    if reason:
         return f"{name} is a flag of SGLang that AnyChip does not have: {reason}"
     close = near(name, known)
     hint = f"; the nearest is {close}" if close else ""
     return f"there is no flag {name}{hint} (see --help)"
+
+
+def sglang_reason(name: str) -> str:
+    """Why we do not have a flag of SGLang's; empty for any other name."""
+    return _reasons().get(name, "")
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,7 @@
-"""The engine in the caller's own process, for `anychip generate` and for tests."""
+"""The engine in the caller's own process, for `anychip generate` and for tests.
+
+Programs that serve a model use `anychip.Engine`: a server's engine process and protocols.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,9 @@ class Completion:
 
 class OfflineEngine:
     """Builds an engine, generates, closes. Use it as a context manager.
+
+    It is for what must reach scheduler and runner (`engine`): checks, tests, benches. One call at a
+    time, no streams, no restart, params not checked; `anychip.Engine` has all of that.
 
     overlap: steps run while the ones before are booked, as they do in a server.
     """

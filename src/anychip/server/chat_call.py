@@ -65,7 +65,7 @@ class ChatAnswer:
     ) -> None:
         self.origin = generation.origin
         self.choices = range(len(generation.choices))
-        self._generation = generation
+        self.generation = generation
         self._readers = [_reader(choice, form, parallel) for choice in self.choices]
         self._telling = [Telling(reader) for reader in self._readers]
 
@@ -74,13 +74,13 @@ class ChatAnswer:
 
         Raises ApiError as `Generation.pieces` does.
         """
-        async with aclosing(self._generation.pieces()) as pieces:
+        async with aclosing(self.generation.pieces()) as pieces:
             async for piece in pieces:
-                tokens = len(self._generation.choices[piece.choice].token_ids)
+                tokens = len(self.generation.choices[piece.choice].token_ids)
                 for event in self._telling[piece.choice].events(piece, tokens):
                     yield event
                 if self._is_done(piece.choice):
-                    self._generation.choices[piece.choice].cut()
+                    self.generation.choices[piece.choice].cut()
 
     async def replies(self) -> list[Reply]:
         """Every choice whole."""
@@ -92,11 +92,11 @@ class ChatAnswer:
 
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""
-        self._generation.abort()
+        self.generation.abort()
 
     def usage(self) -> ChatUsage:
         """Tokens so far."""
-        counts = msgspec.structs.asdict(self._generation.usage())
+        counts = msgspec.structs.asdict(self.generation.usage())
         return ChatUsage(**counts, reasoning_tokens=sum(t.reasoning_tokens for t in self._telling))
 
     def _is_done(self, choice: int) -> bool:

@@ -32,35 +32,45 @@ class CompletionAnswer:
         self._created = int(time.time())
         self._usage = bool(call.stream_options and call.stream_options.include_usage)
         self._asked = call.n or 1
-        self._prompt_alone = bool(call.echo) and call.max_tokens == 0
+        self.prompt_alone = bool(call.echo) and call.max_tokens == 0
+        """Whether the prompt comes back and nothing else."""
         self._tellers: dict[int, CompletionTeller] = {}
 
     async def whole(self) -> Completion:
         """The answer in one piece."""
-        generation = self._generation
-        await generation.run()
-        told = []
+        await self._generation.run()
+        choices = [self._choice(choice, index) for index, choice in enumerate(self.told())]
+        return self._completion(choices, self._counted())
+
+    def told(self) -> list[Choice]:
+        """The choices that are told, once all have ended."""
+        generation, told = self._generation, []
         for start in range(0, len(generation.choices), generation.n):
             drawn = generation.choices[start : start + generation.n]
             told += sorted(drawn, key=_mean, reverse=True)[: self._asked] if self._picks else drawn
-        choices = [self._choice(choice, index) for index, choice in enumerate(told)]
-        return self._completion(choices, self._counted())
+        return told
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer as server-sent events: prompts where they come back, texts, ends, usage,
         [DONE]."""
         usage = None if self._usage else msgspec.UNSET
+        async with aclosing(self.parts()) as parts:
+            async for part in parts:
+                yield event(self._completion([part], usage))
+        if self._usage:
+            yield event(self._completion([], self._counted()))
+        yield DONE
+
+    async def parts(self) -> AsyncGenerator[CompletionChoice, None]:
+        """What each choice gains, as it comes. Close the iterator to abort the rest."""
         begun: set[int] = set()
         async with aclosing(self._generation.pieces()) as pieces:
             async for piece in pieces:
                 if self._call.echo and piece.choice not in begun:
                     begun.add(piece.choice)
-                    yield event(self._completion([self._echo(piece.choice)], usage))
-                if piece.finish is not None or not self._prompt_alone:
-                    yield event(self._completion([self._part(piece)], usage))
-        if self._usage:
-            yield event(self._completion([], self._counted()))
-        yield DONE
+                    yield self._echo(piece.choice)
+                if piece.finish is not None or not self.prompt_alone:
+                    yield self._part(piece)
 
     @property
     def _picks(self) -> bool:
@@ -68,11 +78,11 @@ class CompletionAnswer:
 
     def _part(self, piece: Piece) -> CompletionChoice:
         logprobs = None
-        if self._call.logprobs is not None and not self._prompt_alone:
+        if self._call.logprobs is not None and not self.prompt_alone:
             logprobs = self._teller(piece.choice).answer(piece.logprobs)
         return CompletionChoice(
             index=piece.choice,
-            text="" if self._prompt_alone else piece.text,
+            text="" if self.prompt_alone else piece.text,
             finish_reason=piece.finish,
             matched_stop=msgspec.UNSET if piece.finish is None else piece.matched,
             logprobs=logprobs,
@@ -80,9 +90,9 @@ class CompletionAnswer:
 
     def _choice(self, choice: Choice, index: int) -> CompletionChoice:
         echo = self._echo(choice.index) if self._call.echo else None
-        text = "" if self._prompt_alone else choice.text
+        text = "" if self.prompt_alone else choice.text
         logprobs = echo.logprobs if echo else None
-        if self._call.logprobs is not None and not self._prompt_alone:
+        if self._call.logprobs is not None and not self.prompt_alone:
             answer = self._teller(choice.index).answer(choice.logprobs)
             logprobs = answer if logprobs is None else joined(logprobs, answer)
         return CompletionChoice(
@@ -116,7 +126,7 @@ class CompletionAnswer:
 
     def _counted(self) -> Usage:
         usage = self._generation.usage()
-        if self._prompt_alone:
+        if self.prompt_alone:
             usage = msgspec.structs.replace(usage, completion_tokens=0)
         return usage_of(usage)
 

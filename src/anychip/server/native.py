@@ -41,19 +41,27 @@ async def generate(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, GenerateRequest, GENERATE_NOT_YET)
+    generation, alone = await begin(service, call, caller_of(request).tenant)
+    answer = NativeAnswer(generation, call, service.tokenizer, alone=alone)
+    if call.stream:
+        return EventStream(answer.events())
+    return await json_answer(request, answer.whole())
+
+
+async def begin(
+    service: Service, call: GenerateRequest, tenant: str | None
+) -> tuple[Generation, bool]:
+    """The checked call, not yet submitted, and whether it has one sequence. ApiError 400."""
     name, prompts, single = _prompts_of(call, service.room)
     sampling = await service.grammars.settled(_sampling_of(call, service.info.vocab_size))
-    origin = origin_of(call, caller_of(request).tenant, "gen-")
+    origin = origin_of(call, tenant, "gen-")
     check_count(len(prompts), sampling.n)
     ids = await service.texts.prompts(prompts, name)
     limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]
     sequences, most = len(prompts) * sampling.n, service.config.max_tokens_per_call
     check_volume(sequences, max(limits), "max_new_tokens", most)
     generation = Generation(service, origin, ids, limits, sampling)
-    answer = NativeAnswer(generation, call, service.tokenizer, alone=single and sampling.n == 1)
-    if call.stream:
-        return EventStream(answer.events())
-    return await json_answer(request, answer.whole())
+    return generation, single and sampling.n == 1
 
 
 def _prompts_of(call: GenerateRequest, room: Room) -> tuple[str, list[str | list[int]], bool]:
@@ -111,7 +119,11 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a text: `{tokens, count, max_model_len}`."""
     service: Service = request.app.state.service
     body = await read_object(request, service.config.max_request_bytes)
-    call = convert(body, TokenizeRequest, {})
+    return json_response(await tokenized(service, convert(body, TokenizeRequest, {})))
+
+
+async def tokenized(service: Service, call: TokenizeRequest) -> TokenizeAnswer:
+    """The answer of /tokenize. ApiError 400."""
     service.check_model(call.model)
     text = call.prompt if call.prompt is not None else call.text
     if text is None or (call.prompt is not None and call.text is not None):
@@ -119,12 +131,10 @@ async def tokenize(request: Request) -> Response:
     texts = [text] if isinstance(text, str) else text
     rows = await service.texts.tokenize(texts, "prompt", special=call.add_special_tokens)
     single = isinstance(text, str)
-    return json_response(
-        TokenizeAnswer(
-            tokens=list(rows[0]) if single else [list(row) for row in rows],
-            count=len(rows[0]) if single else [len(row) for row in rows],
-            max_model_len=service.room.longest,
-        )
+    return TokenizeAnswer(
+        tokens=list(rows[0]) if single else [list(row) for row in rows],
+        count=len(rows[0]) if single else [len(row) for row in rows],
+        max_model_len=service.room.longest,
     )
 
 
@@ -132,7 +142,11 @@ async def detokenize(request: Request) -> Response:
     """The text of token ids, as `text` (SGLang) and `prompt` (vLLM)."""
     service: Service = request.app.state.service
     body = await read_object(request, service.config.max_request_bytes)
-    call = convert(body, DetokenizeRequest, {})
+    return json_response(await detokenized(service, convert(body, DetokenizeRequest, {})))
+
+
+async def detokenized(service: Service, call: DetokenizeRequest) -> DetokenizeAnswer:
+    """The answer of /detokenize. ApiError 400."""
     service.check_model(call.model)
     service.texts.check_id_count(len(call.tokens), "tokens")
     rows = [item for item in call.tokens if not isinstance(item, int)]
@@ -142,13 +156,17 @@ async def detokenize(request: Request) -> Response:
     skip = call.skip_special_tokens
     texts = await service.texts.detokenize(rows or [ids], "tokens", skip_special=skip)
     text = texts if rows else texts[0]
-    return json_response(DetokenizeAnswer(text=text, prompt=text))
+    return DetokenizeAnswer(text=text, prompt=text)
 
 
 async def flush_cache(request: Request) -> Response:
     """Empty the prefix cache; 400 while requests run or wait."""
     require_admin(request)
-    service: Service = request.app.state.service
+    return json_response(await flushed(request.app.state.service))
+
+
+async def flushed(service: Service) -> FlushAnswer:
+    """Empty the prefix cache. ApiError 400 while requests run or wait."""
     try:
         done = await service.client.flush()
     except EngineUnavailable as error:
@@ -159,7 +177,7 @@ async def flush_cache(request: Request) -> Response:
             f"the cache is in use: {stats.running} requests run, {stats.queued} wait; try again",
             code="busy",
         )
-    return json_response(FlushAnswer(success=True, message="cache flushed"))
+    return FlushAnswer(success=True, message="cache flushed")
 
 
 async def abort_request(request: Request) -> Response:

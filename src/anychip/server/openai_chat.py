@@ -54,16 +54,17 @@ async def chat_completions(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     asked = convert(body, ChatRequest, CHAT_NOT_YET)
-    check_stream_options(asked)
-    answer = await prepare(service, _call(service, asked, caller_of(request).tenant))
+    answer = await begin(service, asked, caller_of(request).tenant)
     told = _Telling(service, asked, answer)
     if asked.stream:
         return EventStream(told.events())
     return await json_answer(request, told.whole())
 
 
-def _call(service: Service, asked: ChatRequest, tenant: str | None) -> ChatCall:
-    return ChatCall(
+async def begin(service: Service, asked: ChatRequest, tenant: str | None) -> ChatAnswer:
+    """The checked call, not yet submitted. ApiError 400."""
+    check_stream_options(asked)
+    call = ChatCall(
         model=asked.model,
         messages=asked.messages,
         sampling=sampling_of(asked),
@@ -80,6 +81,7 @@ def _call(service: Service, asked: ChatRequest, tenant: str | None) -> ChatCall:
         continue_final_message=bool(asked.continue_final_message),
         add_generation_prompt=asked.add_generation_prompt,
     )
+    return await prepare(service, call)
 
 
 def _tools(asked: ChatRequest) -> ToolWish:

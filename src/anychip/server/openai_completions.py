@@ -34,14 +34,15 @@ async def completions(request: Request) -> Response:
     service.check_open()
     body = await read_object(request, service.config.max_request_bytes)
     call = convert(body, CompletionRequest, COMPLETION_NOT_YET)
-    generation = await _begin(service, call, caller_of(request).tenant)
+    generation = await begin(service, call, caller_of(request).tenant)
     answer = CompletionAnswer(service, call, generation)
     if call.stream:
         return EventStream(answer.events())
     return await json_answer(request, answer.whole())
 
 
-async def _begin(service: Service, call: CompletionRequest, tenant: str | None) -> Generation:
+async def begin(service: Service, call: CompletionRequest, tenant: str | None) -> Generation:
+    """The checked call, not yet submitted. ApiError 400."""
     service.check_model(call.model)
     check_stream_options(call)
     sampling = drawn(call, echoed(call, sampling_of(call)))

@@ -10,8 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -19,10 +18,10 @@ from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
-from anychip.request import FinishReason, Request, SamplingParams
 from anychip.server.exposure import exposures
-from anychip.server.keys import Access, open_access
+from anychip.server.keys import open_access
 from anychip.server.listening import bind
+from anychip.server.opening import Reading, open_service
 from anychip.server.stop import Stop
 from anychip.server.tls import open_tls
 from anychip.signals import STOPPED, Ending, answered
@@ -91,9 +90,10 @@ async def run_server(
     for warning in exposures(config, access.needed):
         log.warning("%s", warning)
     client = EngineClient(config, builder, policy=policy)
+    reading = Reading(lambda: _import_and_read(config))
     service: Service | None = None
     try:
-        service = await _open(config, client, stop, access)
+        service = await open_service(config, client, stop.asked, access, reading)
         if service is None or stop.asked.is_set():
             log.info("stopped while starting")
             return STOPPED
@@ -103,37 +103,9 @@ async def run_server(
         return 1 if client.state is EngineState.FAILED else STOPPED
     finally:
         await client.close(0 if stop.urgent.is_set() else _CLOSE_S)
+        reading.end(wait=False)
         if service is not None:
             service.close()
-
-
-async def _open(
-    config: ServeConfig, client: EngineClient, stop: Stop, access: Access
-) -> Service | None:
-    """Engine and tokenizer, ready to use; None where the server was stopped meanwhile."""
-    starting = asyncio.ensure_future(client.start())
-    reading = asyncio.ensure_future(asyncio.to_thread(_import_and_read, config))
-    stopping = asyncio.ensure_future(stop.asked.wait())
-    tasks: list[asyncio.Future[Any]] = [starting, reading, stopping]
-    try:
-        while not (starting.done() and reading.done()):
-            await asyncio.wait(
-                [task for task in tasks if not task.done()],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if stopping.done():
-                return None
-            _raise_failure(reading, starting)
-    finally:
-        for task in tasks:
-            task.cancel()
-    from anychip.server.service import Service
-
-    tokenizer, template = reading.result()
-    service = Service(config, client, tokenizer, template, access)
-    if not config.skip_server_warmup:
-        await _try_out(client)
-    return service
 
 
 def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
@@ -147,20 +119,3 @@ def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
     import anychip.server.answering  # noqa: F401 (the imports of `run_server` find it loaded)
 
     return text
-
-
-def _raise_failure(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        if task.done():
-            task.result()
-
-
-async def _try_out(client: EngineClient) -> None:
-    """A prefill and a decode, so that the first client does not pay for first times."""
-    params = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True)
-    request = Request(id="trial", prompt=(0,), params=params)
-    async with aclosing(client.generate(request)) as outputs:
-        async for output in outputs:
-            if output.finish is FinishReason.ERROR:
-                hint = f"anychip conform --backend {client.info.backend} --level operators"
-                raise StartError(f"the trial request failed: {output.error}; next: {hint}")

@@ -135,6 +135,7 @@ class Texts:
         """End threads and the template's process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._template.close()
+        self._pool.shutdown(wait=True)
 
     def _prompt(self, given: str | Sequence[int], param: str) -> tuple[int, ...]:
         ids = self._tokenizer.encode(given) if isinstance(given, str) else given
