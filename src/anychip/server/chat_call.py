@@ -14,6 +14,8 @@ from anychip.server.chat_tools import ToolWish, check_tools
 from anychip.server.choice import Writing
 from anychip.server.errors import bad_request
 from anychip.server.generation import Generation, Usage
+from anychip.server.grammar_fields import behind_thoughts
+from anychip.server.grammar_parts import thoughts
 from anychip.server.origin import Origin
 from anychip.server.room import check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling, check_sampling
@@ -133,16 +135,21 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
 async def _with_grammar(
     service: Service, call: ChatCall, names: tuple[str, ...], prompt: ChatPrompt
 ) -> Sampling:
-    """The settings with the grammar of the call or of its tools, which can be served."""
-    if not names:
-        return await service.grammars.settled(call.sampling)
-    name = service.formats.tools
-    wish = tool_wish(call.tools, name, call.sampling.grammar, thinking=bool(prompt.inside))
-    if wish is None:
-        return await service.grammars.settled(call.sampling)
-    for schema in schema_wishes(call.tools):
-        await service.grammars.check(schema)
-    return await service.grammars.settled(msgspec.structs.replace(call.sampling, grammar=wish))
+    """The settings with the grammar of the call or of its tools, behind thoughts where they are
+    read. ApiError 400 for one that cannot be served."""
+    grammars, reasoning, asked = service.grammars, service.formats.reasoning, call.sampling.grammar
+    if not call.reasoning.separate:
+        reasoning = ""
+    wish = None
+    if names:
+        before = thoughts(reasoning, prompt.inside, speaks=False)
+        wish = tool_wish(call.tools, service.formats.tools, asked, before)
+        for schema in schema_wishes(call.tools) if wish else ():
+            await grammars.check(schema)
+    if wish is None and asked is not None:
+        await grammars.check(asked)
+        wish = behind_thoughts(asked, thoughts(reasoning, prompt.inside, speaks=True))
+    return await grammars.settled(msgspec.structs.replace(call.sampling, grammar=wish))
 
 
 def _form_of(

@@ -9,6 +9,7 @@ import msgspec
 
 from anychip.request import GrammarSpec
 from anychip.server.errors import ApiError, bad_request
+from anychip.server.grammar_parts import Part, part_of, sequence
 
 Kind = Callable[[Any, str], tuple[str, str] | None]
 """(value, field) → kind and text of a grammar; None: the value asks for none."""
@@ -34,6 +35,22 @@ def wish_of(call: msgspec.Struct) -> GrammarWish | None:
         names = " and ".join(wish.field for wish in found)
         raise bad_request(f"{names} both ask for a grammar; send one", found[1].field)
     return found[0] if found else None
+
+
+def behind_thoughts(wish: GrammarWish, before: list[Part]) -> GrammarWish:
+    """The same wish for what comes after `before`. ApiError 400 for a grammar that has to be the
+    whole answer."""
+    if not before:
+        return wish
+    part = part_of(wish.spec)
+    if part is None:
+        raise bad_request(
+            f"{wish.field}: Lark and structural tags with structures hold a whole answer, and this"
+            " model thinks first; use another kind, or send separate_reasoning: false",
+            wish.field,
+        )
+    spec = sequence([*before, part], any_whitespace=wish.spec.any_whitespace)
+    return GrammarWish(spec=spec, field=wish.field)
 
 
 def refused(wish: GrammarWish, text: str, pointer: str | None) -> ApiError:

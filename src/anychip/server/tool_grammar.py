@@ -12,20 +12,20 @@ from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
+from anychip.server.grammar_parts import Part, sequence, tag_part, text_part
 from anychip.text.answer.formats import TOOL_FORMATS, CallSyntax, ToolFormat
-from anychip.text.answer.thinking import THINK_END
 
 _ANYTHING: Mapping[str, Any] = {"type": "object"}
 FORCED = ("required", "named")
 
 
 def tool_wish(
-    wish: ToolWish, name: str, other: GrammarWish | None, *, thinking: bool
+    wish: ToolWish, name: str, other: GrammarWish | None, before: list[Part]
 ) -> GrammarWish | None:
     """The grammar that the call's tools ask for; None where every text will do.
 
     name: of the format that calls are written in. other: a grammar that the call asks for
-    besides: ApiError 400 where both would hold. thinking: the answer begins with thoughts.
+    besides: ApiError 400 where both would hold. before: what may come before forced calls.
     """
     forced = wish.choice in FORCED
     strict = [index for index, tool in enumerate(wish.offered) if _function(tool).get("strict")]
@@ -37,7 +37,7 @@ def tool_wish(
     form = TOOL_FORMATS[name]
     if not forced:
         return GrammarWish(spec=_free(wish, form), field="tools")
-    return GrammarWish(spec=_forced(wish, form.syntax, thinking=thinking), field="tools")
+    return GrammarWish(spec=_forced(wish, form.syntax, before), field="tools")
 
 
 def schema_wishes(wish: ToolWish) -> Iterator[GrammarWish]:
@@ -51,30 +51,28 @@ def schema_wishes(wish: ToolWish) -> Iterator[GrammarWish]:
             yield GrammarWish(spec=GrammarSpec("json_schema", text), field=where)
 
 
-def _forced(wish: ToolWish, syntax: CallSyntax, *, thinking: bool) -> GrammarSpec:
-    """Calls and nothing else, behind thoughts where the answer begins with them."""
-    elements = [
-        *([{"type": "any_text"}, _text(THINK_END)] if thinking else ()),
-        *([_text(syntax.begin)] if syntax.begin else ()),
+def _forced(wish: ToolWish, syntax: CallSyntax, before: list[Part]) -> GrammarSpec:
+    """Calls and nothing else behind `before`."""
+    parts = [
+        *before,
+        *([text_part(syntax.begin)] if syntax.begin else ()),
         {
             "type": "tags_with_separator",
             "tags": [
-                {
-                    "type": "tag",
-                    "begin": syntax.before_name + name + syntax.after_name,
-                    "content": {"type": "json_schema", "json_schema": schema},
-                    "end": syntax.after_arguments,
-                }
+                tag_part(
+                    syntax.before_name + name + syntax.after_name,
+                    {"type": "json_schema", "json_schema": schema},
+                    syntax.after_arguments,
+                )
                 for name, schema in _schemas(wish)
             ],
             "separator": syntax.between or "",
             "at_least_one": True,
             "stop_after_first": not wish.parallel or syntax.between is None,
         },
-        *([_text(syntax.end)] if syntax.end else ()),
+        *([text_part(syntax.end)] if syntax.end else ()),
     ]
-    written = {"type": "structural_tag", "format": {"type": "sequence", "elements": elements}}
-    return GrammarSpec("structural_tag", msgspec.json.encode(written).decode())
+    return sequence(parts)
 
 
 def _free(wish: ToolWish, form: ToolFormat) -> GrammarSpec:
@@ -96,10 +94,6 @@ def _schemas(wish: ToolWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
         held = wish.choice in FORCED or function.get("strict")
         if wish.name in (None, function["name"]):
             yield function["name"], (function.get("parameters") if held else None) or _ANYTHING
-
-
-def _text(value: str) -> dict[str, str]:
-    return {"type": "const_string", "value": value}
 
 
 def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
