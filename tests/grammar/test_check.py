@@ -109,8 +109,9 @@ def test_a_compile_that_takes_too_long_is_ended_and_nothing_else_suffers(vocabul
 
 
 def test_a_compile_that_takes_too_much_memory_is_ended(vocabulary):
-    check = GrammarCheck(vocabulary, GrammarLimits(compile_s=120, compile_bytes=24 << 20))
-    large = json.dumps({"enum": [f"v {number}" for number in range(20_000)]})
+    limits = GrammarLimits(compile_s=120, compile_bytes=24 << 20, text_bytes=4 << 20)
+    check = GrammarCheck(vocabulary, limits)
+    large = json.dumps({"enum": [f"value {number}" for number in range(100_000)]})
     try:
         with pytest.raises(GrammarError, match="needs more than 24 MiB"):
             check.check(GrammarSpec("json_schema", large))

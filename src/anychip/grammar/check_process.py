@@ -41,6 +41,9 @@ class Checker:
             self._check(spec)
         except GrammarError as error:
             return CheckReply(error.text, error.pointer)
+        except MemoryError:
+            most = self._limits.compile_bytes >> 20
+            return CheckReply(f"the grammar needs more than {most} MiB to compile; make it simpler")
         except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
             return CheckReply(f"the grammar cannot be compiled: {type(error).__name__}")
         return CheckReply()
