@@ -300,7 +300,7 @@ class GoesOnBehindTheEnd(Scheduler):
     """What a grammar forces behind an end is told as well."""
 
     def _append(self, sequence, index, result):
-        tokens, finish = super()._append(sequence, index, result)
+        _, finish = super()._append(sequence, index, result)
         return (result.tokens[index], *result.forced.get(index, ())), finish
 
 

@@ -126,7 +126,8 @@ class TableRunner:
         """lost: slots whose rows follow on a step that failed; nobody wants what they give."""
         assert 0 < plan.token_count <= self.limits.step_tokens
         scored = sum(len(row.score.tokens) for row in plan.rows if row.score)
-        assert scored <= max(self.limits.logit_rows - self.limits.max_running, 1), "too many logits"
+        slots = min(self.limits.max_running, self.limits.step_tokens)
+        assert scored <= max(self.limits.logit_rows - slots, 1), "too many logits"
         assert len({row.slot for row in plan.rows}) == len(plan.rows)
         rows = [row for row in plan.rows if row.slot not in lost]
         for move in plan.moves:

@@ -67,7 +67,7 @@ class Runner:
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
         )
         self._sampled = np.zeros(limits.max_running, np.int32)  # by slot, in the step before
-        self._drawn = np.zeros(limits.max_running, np.int32)
+        self._drawn = np.zeros(self._largest.samples, np.int32)
         self.host_traffic = HostTraffic()
         self.last: StepProgram | None = None
         self.checker: StepChecker | None = None
