@@ -116,7 +116,7 @@ def test_each_parameter_matters(requests, alone) -> None:
         r.id.partition(":")[2]: (r.prompt, got.tokens)
         for r, got in zip(requests, alone, strict=True)
     }
-    of = {prompt: found for prompt, found in found.values()}
+    of = dict(found.values())
     assert len({tuple(tokens) for _, tokens in found.values()}) > len(requests) / 3
     assert len(of) == 3
 
