@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import pytest
 
-from anychip.request import FinishReason, StepOutput
+from anychip.request import FinishReason, StepOutput, TokenLogprob
 from anychip.server.choice import Choice, Writing
 from anychip.server.errors import ApiError
+from anychip.server.generation import Generation
+from anychip.server.origin import Origin
 from anychip.server.room import Room, check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling
 from anychip.text.load import open_tokenizer
@@ -91,3 +97,35 @@ def test_volumes_are_bounded():
     check_volume(128, 32768, "max_tokens", 2**22)
     with pytest.raises(ApiError, match=r"at most 4194304 in one call .--max-tokens-per-call"):
         check_volume(128, 32769, "max_tokens", 2**22)
+
+
+class Client:
+    """An engine whose second choice has a token before the first has its prompt scored."""
+
+    async def generate(self, *requests):
+        first, second = (request.id for request in requests)
+        scores = tuple(TokenLogprob(-float(n), 1) for n in range(2))
+        yield StepOutput(request_id=second, token_ids=(97,))
+        yield StepOutput(request_id=first, prompt_logprobs=scores[:1])
+        yield StepOutput(request_id=second, token_ids=(98,), finish=FinishReason.LENGTH)
+        yield StepOutput(request_id=first, token_ids=(99,), prompt_logprobs=scores[1:])
+        yield StepOutput(request_id=first, token_ids=(100,), finish=FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("scored", [0, -1])
+def test_no_choice_is_told_of_before_its_prompt_is_scored(tokenizer, scored):
+    service = MagicMock(
+        client=Client(), tokenizer=tokenizer, config=SimpleNamespace(stream_interval=1)
+    )
+    service.next_engine_id.side_effect = ["a", "b"]
+    origin = Origin(rid="r", namespace="", priority=0)
+    sampling = Sampling(max_tokens=2, n=2, seed=1, prompt_logprobs=scored)
+    generation = Generation(service, origin, [(1, 2, 3)], [2], sampling)
+
+    async def told():
+        first = generation.choices[0]
+        return [(p.choice, len(first.prompt_logprobs)) async for p in generation.pieces()]
+
+    pieces = asyncio.run(told())
+    assert [choice for choice, _ in pieces] == [1, 1, 0, 0]
+    assert all(known == 2 for _, known in pieces) == (scored >= 0)

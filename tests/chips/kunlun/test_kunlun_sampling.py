@@ -23,7 +23,7 @@ EVERYTHING = {
     "frequency_penalty": 0.5,
     "logit_bias": ((90, 4.0), (7, -100.0)),
     "bad_words": ((17,), (90, 41)),
-    "allowed_token_ids": (*tuple(range(1, 384, 2)), 90),
+    "allowed_token_ids": (*range(1, 384, 2), 90),
     "min_tokens": 2,
     "stop_token_ids": tuple(range(3, 384, 4)),
     "logprobs": 3,
