@@ -109,11 +109,11 @@ def test_logprobs_are_the_models_own_under_a_grammar(offline):
 def test_a_retraction_goes_on_in_the_middle_of_a_document(folder, offline, overlap):
     hot = [ask(OBJECT, temperature=1.0, seed=n) for n in range(3)]
     wanted = texts(offline, *hot)
-    forced = config(folder, backend="cpu", dtype="float32", force_retract_every=7)
+    forced = config(folder, backend="cpu", dtype="float32", force_retract_every=5)
     with OfflineEngine(forced, overlap=overlap) as other:
         again = [ask(OBJECT, temperature=1.0, seed=n) for n in range(3)]
         assert texts(other, *again) == wanted
-        assert other.engine.stats().retractions > 2
+        assert other.engine.stats().retractions >= 2
 
 
 def test_overlap_without_jumps(folder, offline):

@@ -8,12 +8,13 @@ import random
 import jsonschema
 import pytest
 from grammar_vocabulary import walk
+from schema_samples import TREE
 
 from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import ApiError
 from anychip.server.grammar_fields import GrammarWish, behind_thoughts
-from anychip.server.grammar_parts import thoughts
+from anychip.server.thought_grammar import thoughts
 from anychip.server.tool_grammar import schema_wishes, tool_wish
 from anychip.text.answer.events import CallArguments, CallStart, Text
 from anychip.text.answer.formats import TOOL_FORMATS
@@ -25,7 +26,7 @@ CITY = {
     "required": ["city", "days"],
     "additionalProperties": False,
 }
-SCHEMAS = {"get_weather": CITY, "ping": None}
+SCHEMAS = {"get_weather": CITY, "ping": None, "plant": TREE}
 
 
 def tools(**changes):
@@ -119,7 +120,8 @@ def test_tools_without_a_wish_leave_the_text_free():
 
 def test_schemas_are_checked_by_the_name_of_their_field():
     wish = ToolWish(tools=tools(), choice="required")
-    assert [one.field for one in schema_wishes(wish)] == ["tools[0].function.parameters"]
+    fields = [one.field for one in schema_wishes(wish)]
+    assert fields == [f"tools[{index}].function.parameters" for index in (0, 2)]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,18 @@ import json
 
 import pytest
 from grammar_vocabulary import CALL, CALLED, takes
-from schema_samples import INTEGER, TREE, closed
+from schema_samples import INTEGER, closed
 
 from anychip.grammar.errors import GrammarError
+from anychip.grammar.parts import (
+    part_of,
+    schema_part,
+    spec_of,
+    tag_part,
+    text_part,
+    triggered_part,
+)
 from anychip.grammar.structural_fields import REFUSED
-from anychip.grammar.tools import CallTag, after_text, call_schema, calls_list, tool_calls
 from anychip.request import GrammarSpec
 
 CITY = closed({"city": {"type": "string"}}, "city")
@@ -180,8 +187,13 @@ def test_a_structural_tag_accepts_and_refuses(compiler, vocabulary, name):
     assert [one for one in bad if takes(grammar, vocabulary, one)] == []
 
 
+def triggered(begin, end, *, trigger):
+    tag = tag_part(begin, schema_part(CITY), end)
+    return spec_of(triggered_part([tag], [trigger], only_one=False))
+
+
 def test_special_tokens_are_tokens_and_not_their_spelling(compiler, vocabulary):
-    grammar = compiler.compile(tool_calls([CallTag(CALL, CITY, CALLED)], [CALL]))
+    grammar = compiler.compile(triggered(CALL, CALLED, trigger=CALL))
     call = f'one {CALL}{{"city":"x"}}{CALLED} two'
     assert takes(grammar, vocabulary, call, CALL, CALLED)
     assert takes(grammar, vocabulary, call)  # spelled out, it is text
@@ -204,31 +216,6 @@ def test_text_before_a_special_end(compiler, vocabulary):
     assert not takes(grammar, vocabulary, f"<t>a\nb{CALLED}", CALLED)
 
 
-def test_a_must_call_begins_with_the_call(compiler, vocabulary):
-    tools = {"add": closed({"a": INTEGER}, "a"), "now": None}
-    tags = [
-        CallTag("<tool>\n", call_schema({name: one}), "\n</tool>") for name, one in tools.items()
-    ]
-    grammar = compiler.compile(tool_calls(tags, ["<tool>"], must_call=True))
-    assert takes(grammar, vocabulary, '<tool>\n{"name":"add","arguments":{"a":3}}\n</tool>')
-    assert takes(grammar, vocabulary, '<tool>\n{"name": "now", "arguments": {}}\n</tool> done')
-    assert not takes(grammar, vocabulary, "I do not call")
-    assert not takes(grammar, vocabulary, '<tool>\n{"name":"add","arguments":{"a":"x"}}\n</tool>')
-    assert not takes(grammar, vocabulary, '<tool>\n{"name":"other","arguments":{}}\n</tool>')
-
-
-def test_references_of_a_tool_hold_inside_of_its_call(compiler, vocabulary):
-    for whole in (
-        call_schema({"tree": TREE, "now": None}),
-        calls_list({"now": None, "tree": TREE}),
-    ):
-        listed = whole.get("type") == "array"
-        grammar = compiler.compile(GrammarSpec("json_schema", json.dumps(whole)))
-        for value, good in (("1", True), ('"x"', False)):
-            call = f'{{"name":"tree","arguments":{{"value":1,"children":[{{"value":{value}}}]}}}}'
-            assert takes(grammar, vocabulary, f"[{call}]" if listed else call) is good
-
-
 AFTER = {
     "json_schema": (json.dumps(CITY), '{"city":"x"}', "{}"),
     "json_object": ("", "{}", "x"),
@@ -242,15 +229,15 @@ AFTER = {
 @pytest.mark.parametrize("kind", AFTER)
 def test_reasoning_may_come_before_any_kind(compiler, vocabulary, kind):
     source, good, bad = AFTER[kind]
-    grammar = compiler.compile(after_text(GrammarSpec(kind, source), "</think>"))
+    before = {"type": "any_text"}, text_part("</think>")
+    grammar = compiler.compile(spec_of(*before, part_of(GrammarSpec(kind, source))))
     assert takes(grammar, vocabulary, f"let me see: 1 < 2 </think>{good}")
     assert not takes(grammar, vocabulary, f"let me see</think>{bad}")
     assert not takes(grammar, vocabulary, good)
 
 
-def test_reasoning_cannot_come_before_lark():
-    with pytest.raises(ValueError, match="lark"):
-        after_text(GrammarSpec("lark", "start: /a/"), "</think>")
+def test_lark_is_no_part_of_anything():
+    assert part_of(GrammarSpec("lark", "start: /a/")) is None
 
 
 REFUSALS = {
@@ -298,13 +285,6 @@ def test_a_format_that_is_not_supported_is_named(compiler, kind):
     assert caught.value.pointer == "/format/elements/0/type"
 
 
-def test_a_trigger_is_text_or_a_special_token():
-    tags = [CallTag(f"x{CALL}", CITY, "")]
-    with pytest.raises(ValueError, match="at least one"):
-        tool_calls([], ["x"])
-    assert tool_calls(tags, ["x"]).kind == "structural_tag"
-
-
 def test_a_mixed_trigger_is_refused(compiler):
     with pytest.raises(GrammarError, match="mixes"):
-        compiler.compile(tool_calls([CallTag(f"x{CALL}y", CITY, "")], [f"x{CALL}"]))
+        compiler.compile(triggered(f"x{CALL}y", "", trigger=f"x{CALL}"))

@@ -15,12 +15,12 @@ from anychip.server.choice import Writing
 from anychip.server.errors import bad_request
 from anychip.server.generation import Generation, Usage
 from anychip.server.grammar_fields import behind_thoughts
-from anychip.server.grammar_parts import thoughts
 from anychip.server.origin import Origin
 from anychip.server.room import check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling, check_sampling
 from anychip.server.service import Service
 from anychip.server.texts import ChatPrompt
+from anychip.server.thought_grammar import thoughts
 from anychip.server.tool_grammar import schema_wishes, tool_wish
 from anychip.text.answer.reader import AnswerFormat
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from anychip.grammar.parts import Part, part_of, spec_of
 from anychip.request import GrammarSpec
 from anychip.server.errors import ApiError, bad_request
-from anychip.server.grammar_parts import Part, part_of, sequence
 
 Kind = Callable[[Any, str], tuple[str, str] | None]
 """(value, field) → kind and text of a grammar; None: the value asks for none."""
@@ -45,11 +45,11 @@ def behind_thoughts(wish: GrammarWish, before: list[Part]) -> GrammarWish:
     part = part_of(wish.spec)
     if part is None:
         raise bad_request(
-            f"{wish.field}: Lark and structural tags with structures hold a whole answer, and this"
-            " model thinks first; use another kind, or send separate_reasoning: false",
+            f"{wish.field}: Lark holds a whole answer, and this model thinks first; use another"
+            " kind, or send separate_reasoning: false",
             wish.field,
         )
-    spec = sequence([*before, part], any_whitespace=wish.spec.any_whitespace)
+    spec = spec_of(*before, part, any_whitespace=wish.spec.any_whitespace)
     return GrammarWish(spec=spec, field=wish.field)
 
 

@@ -7,12 +7,18 @@ from typing import Any
 
 import msgspec
 
-from anychip.grammar.tools import CallTag, tool_calls
+from anychip.grammar.parts import (
+    Part,
+    schema_part,
+    spec_of,
+    tag_part,
+    text_part,
+    triggered_part,
+)
 from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
 from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
-from anychip.server.grammar_parts import Part, sequence, tag_part, text_part
 from anychip.text.answer.formats import TOOL_FORMATS, CallSyntax, ToolFormat
 
 _ANYTHING: Mapping[str, Any] = {"type": "object"}
@@ -61,7 +67,7 @@ def _forced(wish: ToolWish, syntax: CallSyntax, before: list[Part]) -> GrammarSp
             "tags": [
                 tag_part(
                     syntax.before_name + name + syntax.after_name,
-                    {"type": "json_schema", "json_schema": schema},
+                    schema_part(schema),
                     syntax.after_arguments,
                 )
                 for name, schema in _schemas(wish)
@@ -72,7 +78,7 @@ def _forced(wish: ToolWish, syntax: CallSyntax, before: list[Part]) -> GrammarSp
         },
         *([text_part(syntax.end)] if syntax.end else ()),
     ]
-    return sequence(parts)
+    return spec_of(*parts)
 
 
 def _free(wish: ToolWish, form: ToolFormat) -> GrammarSpec:
@@ -80,11 +86,12 @@ def _free(wish: ToolWish, form: ToolFormat) -> GrammarSpec:
     syntax = form.syntax
     begin = syntax.begin + syntax.before_name
     trigger = next((one for one in form.markers if begin.startswith(one)), begin)
+    end = syntax.after_arguments + syntax.end
     tags = [
-        CallTag(begin + name + syntax.after_name, schema, syntax.after_arguments + syntax.end)
+        tag_part(begin + name + syntax.after_name, schema_part(schema), end)
         for name, schema in _schemas(wish)
     ]
-    return tool_calls(tags, [trigger], only_one=not wish.parallel)
+    return spec_of(triggered_part(tags, [trigger], only_one=not wish.parallel))
 
 
 def _schemas(wish: ToolWish) -> Iterator[tuple[str, Mapping[str, Any]]]:
