@@ -13,6 +13,7 @@ from saying_engine import ANSWERS
 HELLO, ONE_CALL, TWO_CALLS, THOUGHT, THOUGHT_CALL = range(5)
 HI = [{"role": "user", "content": "hi"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
 FUNCTION = {"type": "function", "name": "get_weather", "parameters": SCHEMA}
 TOOL = {"name": "get_weather", "input_schema": SCHEMA}
 ZURICH = {"city": "Zürich 🌤"}
@@ -174,13 +175,15 @@ def test_wrong_tools_are_refused_by_the_dialects_own_names(claude, client):
     for tools, named in (
         ([{**FUNCTION, "name": "no blanks"}], "tools[0].name"),
         ([FUNCTION, FUNCTION], "tools[1].name"),
-        ([{**FUNCTION, "strict": True}], "tools[0].strict"),
+        ([{**FUNCTION, "strict": True, "parameters": UNIQUE}], "tools[0].parameters"),
     ):
         with pytest.raises(openai.BadRequestError) as caught:
             respond(client, HELLO, tools=tools)
         assert caught.value.param == named
     with pytest.raises(anthropic.BadRequestError, match=r"tools\[1\]\.name is 'get_weather'"):
         answer(claude, HELLO, tools=[TOOL, TOOL])
+    with pytest.raises(anthropic.BadRequestError, match=r"tools\[0\]\.input_schema at /prop"):
+        answer(claude, HELLO, tools=[{**TOOL, "input_schema": UNIQUE}], tool_choice={"type": "any"})
 
 
 def test_how_a_model_thinks_is_the_templates_to_say(claude, client):

@@ -77,20 +77,23 @@ def test_an_answer_in_a_schema_whole_and_streamed(real):
     assert joined == whole.message.content
 
 
-def test_responses_and_messages_in_a_schema(real):
+@pytest.fixture(scope="module")
+def claude(real):
+    base = str(real.base_url).removesuffix("/v1/")
+    with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_responses_and_messages_in_a_schema(real, claude):
     form = {"type": "json_schema", "schema": CITY}
     text = {"format": {**form, "name": "city", "strict": True}}
-    limits = {"model": "demo", "temperature": 0}
-    answer = real.responses.create(
-        input="The capital of France?", text=text, max_output_tokens=60, **limits
-    )
+    limits = {"max_output_tokens": 60, "temperature": 0}
+    answer = real.responses.create(model="demo", input="And of Spain?", text=text, **limits)
     assert answer.status == "completed" and answer.text.format.name == "city"
     jsonschema.validate(json.loads(answer.output_text), CITY)
-    base = str(real.base_url).removesuffix("/v1/")
-    with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as claude:
-        message = claude.messages.create(
-            model="demo", max_tokens=60, messages=QUESTION, output_config={"format": form}
-        )
+    message = claude.messages.create(
+        model="demo", max_tokens=60, messages=QUESTION, output_config={"format": form}
+    )
     assert message.stop_reason == "end_turn"
     jsonschema.validate(json.loads(message.content[0].text), CITY)
 
@@ -138,3 +141,24 @@ def test_a_forced_call_whole_and_streamed(real):
     parts = [part for delta in streamed for part in delta.tool_calls or ()]
     assert parts[0].function.name == "get_weather"
     assert "".join(part.function.arguments or "" for part in parts) == call.function.arguments
+
+
+def test_forced_calls_in_responses_and_messages(real, claude):
+    tool = {"type": "function", **WEATHER, "strict": True}
+    fields = {"input": "Paris?", "max_output_tokens": 80, "parallel_tool_calls": False}
+    answer = real.responses.create(
+        model="demo",
+        tools=[tool],
+        tool_choice={"type": "function", "name": "get_weather"},
+        **fields,
+    )
+    (call,) = answer.output
+    assert call.type == "function_call" and answer.status == "completed"
+    jsonschema.validate(json.loads(call.arguments), WEATHER["parameters"])
+    tool = {"name": "get_weather", "input_schema": WEATHER["parameters"]}
+    choice = {"type": "any", "disable_parallel_tool_use": True}
+    message = claude.messages.create(
+        model="demo", max_tokens=80, messages=QUESTION, tools=[tool], tool_choice=choice
+    )
+    assert message.stop_reason == "tool_use"
+    jsonschema.validate(message.content[0].input, WEATHER["parameters"])

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import openai
 import pytest
 
+from anychip.server.responses_protocol import ResponsesRequest
+from anychip.server.sampling import SHARED
 from served import bearer, config_for, running, wait_until
 
 FACE = "\U0001f642"
@@ -99,6 +102,13 @@ def test_logprobs_go_with_the_text(client):
         one.logprob for one in scored
     ]
     assert len(ask(client).output[0].content[0].logprobs) == 0
+
+
+def test_every_sampling_field_of_chats_is_taken_but_n(client):
+    fields = {field.name for field in msgspec.structs.fields(ResponsesRequest)}
+    assert set(SHARED) - fields == {"n"}
+    kept = {"stop_regex": "[b-d]", "no_stop_trim": True}
+    assert ask(client, extra_body=kept).output_text == FACE + "ab"
 
 
 def test_the_clients_own_accumulation_agrees(client):
@@ -280,6 +290,8 @@ def test_an_engine_error_before_the_first_event_is_a_500_and_later_a_failed_resp
         ({"max_output_tokens": 10_000}, "max_output_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"given": []}, "input"),
+        ({"given": "x" * 30_000}, "input"),
+        ({"given": [{"role": "assistant", "content": None}]}, "input[0].content"),
         ({"given": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"given": [{"role": "king", "content": "x"}]}, "input[0].role"),
         ({"given": [*HI, {"role": "user", "content": [{"type": "input_image"}]}]}, None),

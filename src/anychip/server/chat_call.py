@@ -41,6 +41,7 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     messages: as templates expect them, in OpenAI's form. sampling: ranges not yet checked; a
     wish for a grammar is part of it. variables: for the template. continue_final_message: the
     answer goes on with the last message. add_generation_prompt: None: unless it does.
+    messages_name: how the dialect at hand spells messages, for error texts.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -52,6 +53,7 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: ReasoningWish = ReasoningWish()
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None
+    messages_name: str = "messages"
 
 
 class ChatUsage(Usage, frozen=True, kw_only=True):
@@ -182,6 +184,7 @@ async def _render(service: Service, call: ChatCall) -> ChatPrompt:
         tools=call.tools.offered,
         continue_final_message=call.continue_final_message,
         add_generation_prompt=call.add_generation_prompt,
+        param=call.messages_name,
     )
 
 

@@ -26,8 +26,8 @@ class ToolWish(msgspec.Struct, frozen=True, kw_only=True):
     """Which tools there are and which may be called.
 
     tools: in the form of OpenAI's chats. choice: auto, none, required, or named with its `name`.
-    parallel: whether one answer may call several. inside: where in a tool the dialect at hand has
-    the function's fields, for error texts.
+    parallel: whether one answer may call several. inside, schema: where in a tool the dialect at
+    hand has the function's fields, and its word for parameters, for error texts.
     """
 
     tools: Sequence[Mapping[str, Any]] = ()
@@ -35,6 +35,7 @@ class ToolWish(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     parallel: bool = True
     inside: str = ".function"
+    schema: str = "parameters"
 
     @property
     def offered(self) -> Sequence[Mapping[str, Any]]:
@@ -99,7 +100,7 @@ def _name_of(where: str, tool: Mapping[str, Any], wish: ToolWish) -> str:
     if not isinstance(function.get("strict"), bool | None):
         text = f"{where}.strict must be true or false"
         raise bad_request(text, f"{where}.strict")
-    _check_schema(function.get("parameters"), f"{where}.parameters")
+    _check_schema(function.get("parameters"), f"{where}.{wish.schema}")
     return name
 
 

@@ -193,16 +193,20 @@ def tools_of(asked: CountRequest) -> ToolWish:
         function |= {name: value for name, value in optional.items() if value is not None}
         tools.append({"type": "function", "function": function})
     if asked.tool_choice is None:
-        return ToolWish(tools=tools, inside="")
+        return ToolWish(tools=tools, inside="", schema="input_schema")
     kind = kind_of(asked.tool_choice, "tool_choice")
     if kind not in _CHOICES:
         raise unknown_kind(kind, _CHOICES, "tool_choice")
     choice = part_of(asked.tool_choice, _Choice, "tool_choice")
     if kind == "tool":
         text_of(choice.name, "tool_choice.name")
-    parallel = not choice.disable_parallel_tool_use
     return ToolWish(
-        tools=tools, choice=_CHOICES[kind], name=choice.name, parallel=parallel, inside=""
+        tools=tools,
+        choice=_CHOICES[kind],
+        name=choice.name,
+        parallel=not choice.disable_parallel_tool_use,
+        inside="",
+        schema="input_schema",
     )
 
 

@@ -77,6 +77,7 @@ async def _prepare(
             **(asked.chat_template_kwargs or {}),
         },
         tools=tools_of(asked),
+        messages_name="input",
     )
     answer: ChatAnswer = await prepare(service, call)
     blank = _blank(service.model_name, asked, call)

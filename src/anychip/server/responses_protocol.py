@@ -38,6 +38,10 @@ class ResponsesRequest(OriginFields, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    stop_regex: str | list[str] | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
     include: list[str] | None = None
     top_logprobs: int | None = None
     text: dict[str, Any] | None = None

@@ -79,6 +79,7 @@ class Texts:
         tools: Sequence[Mapping[str, Any]] = (),
         continue_final_message: bool = False,
         add_generation_prompt: bool | None = None,
+        param: str = "messages",
     ) -> ChatPrompt:
         """A chat up to where the assistant speaks. ApiError 400 as the template."""
 
@@ -90,13 +91,13 @@ class Texts:
                 add_generation_prompt=add_generation_prompt,
                 **variables,
             )
-            self._check_fits(text, "messages")
+            self._check_fits(text, param)
             ids = self._tokenizer.encode(text, add_special_tokens=False)
             inside = _left_open(messages) if continue_final_message else opened_by(text)
-            return ChatPrompt(ids=self._checked(ids, "messages"), inside=inside)
+            return ChatPrompt(ids=self._checked(ids, param), inside=inside)
 
         # The template runs in a process of its own: waiting for it is for a thread.
-        return await self._do(_SMALL + 1, work, "messages")
+        return await self._do(_SMALL + 1, work, param)
 
     async def tokenize(
         self, texts: Sequence[str], param: str, *, special: bool

@@ -53,7 +53,7 @@ def schema_wishes(wish: ToolWish) -> Iterator[GrammarWish]:
         held = wish.choice in FORCED or function.get("strict")
         if held and wish.name in (None, function["name"]) and function.get("parameters"):
             text = msgspec.json.encode(function["parameters"]).decode()
-            where = f"tools[{index}]{wish.inside}.parameters"
+            where = f"tools[{index}]{wish.inside}.{wish.schema}"
             yield GrammarWish(spec=GrammarSpec("json_schema", text), field=where)
 
 
