@@ -22,15 +22,12 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_usage: bool = False
 
 
-class CallFields(OriginFields, frozen=True, kw_only=True):
-    """What both kinds of completion share. Null is the default for every field.
+class SamplingFields(OriginFields, frozen=True, kw_only=True):
+    """How tokens are chosen and where an answer ends, as completions and responses spell it.
 
-    logit_bias: by token id, written as a text. response_format to guided_grammar: ways to ask for
-    structured output, of which a call has one; see grammar_fields.py. prompt_logprobs: of each
-    token of the prompt, and so many likeliest beside it.
+    logit_bias: by token id, written as a text.
     """
 
-    model: str | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -41,18 +38,29 @@ class CallFields(OriginFields, frozen=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     bad_words: list[str] | None = None
     allowed_token_ids: list[int] | None = None
-    seed: int | None = None
-    n: int | None = None
-    max_tokens: int | None = None
     min_tokens: int | None = None
+    seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
-    prompt_logprobs: int | None = None
     stop_regex: str | list[str] | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     no_stop_trim: bool | None = None
+
+
+class CallFields(SamplingFields, frozen=True, kw_only=True):
+    """What both kinds of completion share. Null is the default for every field.
+
+    response_format to guided_grammar: ways to ask for
+    structured output, of which a call has one; see grammar_fields.py. prompt_logprobs: of each
+    token of the prompt, and so many likeliest beside it.
+    """
+
+    model: str | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    prompt_logprobs: int | None = None
     include_stop_str_in_output: bool | None = None
     response_format: dict[str, Any] | None = None
     json_schema: str | dict[str, Any] | bool | None = None

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from anychip.server.logprobs import ContentLogprob
-from anychip.server.openai_protocol import NotYet, PromptDetails
-from anychip.server.origin import OriginFields
+from anychip.server.openai_protocol import NotYet, PromptDetails, SamplingFields
 
 
-class ResponsesRequest(OriginFields, frozen=True, kw_only=True):
+class ResponsesRequest(SamplingFields, frozen=True, kw_only=True):
     """Body of POST /v1/responses. Null is the default for every field but `input`.
 
     input: a text, or items. include: message.output_text.logprobs tells each token's, and
@@ -23,25 +22,6 @@ class ResponsesRequest(OriginFields, frozen=True, kw_only=True):
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
-    min_tokens: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    stop_regex: str | list[str] | None = None
-    skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool | None = None
-    no_stop_trim: bool | None = None
     include: list[str] | None = None
     top_logprobs: int | None = None
     text: dict[str, Any] | None = None
