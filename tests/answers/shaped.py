@@ -16,7 +16,7 @@ from anychip.request import FinishReason, Request, SamplingParams, TokenLogprob
 from anychip.schedule.noise import uniform
 
 CLOSE = 2e-3
-"""How far two float32 computations of a logit may be apart here; see test_logprobs.py."""
+"""How far two float32 computations of a logit may be apart here; see test_answers_logprobs.py."""
 
 
 @dataclass
