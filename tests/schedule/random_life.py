@@ -135,7 +135,7 @@ def draw_weights(rng: Random) -> dict[str, int]:
         "flush": rng.choice([0, 2]),
         "collect": rng.choice([0, 4]),
         "mismatch": rng.choice([0, 2]),
-        "wait": rng.choice([0, 0, 5]),
+        "wait": rng.choice([0, 4, 8]),
     }
 
 
