@@ -71,10 +71,20 @@ def test_the_cache_gives_what_is_not_scored(start, cached):
 def test_who_shares_the_prompt_finds_what_a_scored_one_computed(mode):
     prompt = [n % 9 for n in range(60)]
     session = Session(limits(logit_rows=24), overlap=mode)
-    requests = [ask("a", prompt, 4, prompt_logprobs=0), ask("b", [*prompt, 1], 4)]
-    run(session, *requests, ask("c", prompt, 4, prompt_logprobs=2))
+    run(session, ask("a", prompt, 4, prompt_logprobs=0))
+    run(session, ask("b", [*prompt, 1], 4), ask("c", prompt, 4, prompt_logprobs=2))
     assert session.last["b"].cached_tokens >= 32
     assert session.last["c"].cached_tokens == 0
+
+
+@MODES
+def test_nobody_waits_for_a_prompt_that_is_scored(mode):
+    """Few of its tokens share a step: computing them again is sooner done."""
+    prompt = [n % 9 for n in range(60)]
+    session = Session(limits(logit_rows=10), overlap=mode)
+    run(session, ask("a", prompt, 4, prompt_logprobs=0), ask("b", [*prompt, 1], 4))
+    steps = [{row.slot for row in plan.rows} for plan in session.plans]
+    assert steps[0] == {0, 1} and {0} in steps  # b comes at once, and a goes on when b is over
 
 
 def test_several_share_the_logit_rows():

@@ -89,8 +89,8 @@ def prefix_is_coming(state: State, sequence: Sequence) -> bool:
     if least > sequence.reusable:
         return False
     for other in state.prefilling.values():
-        if other.request.namespace != sequence.request.namespace:
-            continue
+        if other.request.namespace != sequence.request.namespace or other.is_scored:
+            continue  # scoring is slow: computing it again is sooner done than waiting
         if other.tokens[:least] == sequence.tokens[:least]:
             sequence.follows, sequence.follows_until = other, _agreed(sequence, other, least)
             return True

@@ -113,10 +113,14 @@ class Sequence:
         return min(allowed, context_length - len(self.tokens))
 
     @property
+    def is_scored(self) -> bool:
+        """Whether probabilities of its prompt are still to be found."""
+        return self.score_next < self.prompt_length
+
+    @property
     def reusable(self) -> int:
         """Positions that may come from the cache: the logits of the others are wanted."""
-        last = self.score_next if self.score_next < self.prompt_length else len(self.tokens)
-        return last - 1
+        return (self.score_next if self.is_scored else len(self.tokens)) - 1
 
     @property
     def left(self) -> int:
@@ -125,7 +129,7 @@ class Sequence:
 
     def within(self, size: int, score_rows: int) -> int:
         """Return how much of a chunk can be computed where so many tokens can be scored."""
-        if self.score_next >= self.prompt_length:
+        if not self.is_scored:
             return size
         return min(size, max(0, self.score_next - 1 - self.planned) + score_rows)
 
