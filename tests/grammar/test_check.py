@@ -167,6 +167,28 @@ def test_closing_ends_what_is_being_compiled(vocabulary):
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_ended_while_it_compiles_says_nothing_of_the_grammar(check, number):
+    check.check(GrammarSpec("regex", f"c{int(number)}"))
+    told = []
+
+    def work():
+        try:
+            check.check(endless())
+        except GrammarError as error:
+            told.append(error.text)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while check._running is None:
+        thread.join(0.01)
+    os.kill(pid_of(check), number)
+    thread.join(30)
+    assert told and "send it again" in told[0]
+    assert check._remembered(endless()) is None
+    check.check(GrammarSpec("regex", f"d{int(number)}"))
+
+
 def test_a_killed_process_says_nothing_of_the_grammar(check):
     check.check(GrammarSpec("regex", "c"))
     os.kill(pid_of(check), signal.SIGKILL)

@@ -23,15 +23,23 @@ def test_a_grammar_is_compiled_once(compiler):
 
 
 def test_the_cache_is_bounded_by_bytes_and_drops_what_was_used_longest_ago(vocabulary):
-    one = GrammarCompiler(vocabulary).compile(regex(1)).bytes
+    one = GrammarCompiler(vocabulary).compile(regex(1)).most_bytes
     compiler = GrammarCompiler(vocabulary, GrammarLimits(cache_bytes=3 * one + one // 2))
     first, second = compiler.compile(regex(1)), compiler.compile(regex(2))
-    compiler.compile(regex(3))
+    for grammar in (first, second, compiler.compile(regex(3))):
+        grammar.matcher()
     assert compiler.compile(regex(1)) is first
-    compiler.compile(regex(4))
-    assert compiler.cached == 3 and compiler.cached_bytes <= compiler.limits.cache_bytes
+    compiler.compile(regex(4)).matcher()
+    assert compiler.compile(regex(4)) and compiler.cached == 3
+    assert compiler.cached_bytes <= compiler.limits.cache_bytes
     assert compiler.compile(regex(1)) is first
     assert compiler.compile(regex(2)) is not second
+
+
+def test_many_grammars_that_wait_are_still_there_when_they_are_used(vocabulary):
+    compiler = GrammarCompiler(vocabulary)
+    waiting = [compiler.compile(regex(at)) for at in range(1, 101)]
+    assert all(compiler.compile(regex(at)) is one for at, one in enumerate(waiting, 1))
 
 
 def test_what_is_larger_than_the_cache_is_served_and_not_kept(vocabulary):

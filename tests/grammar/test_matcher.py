@@ -124,6 +124,21 @@ def test_forced_tokens_are_those_of_the_tokenizer(compiler, vocabulary):
     assert {ord("x"), ord('"')} < set(allowed(matcher, vocabulary))  # the string may be anything
 
 
+@pytest.mark.parametrize("word", ["the world and ", "schöne Welt 🙂 "])
+def test_of_a_long_forced_text_the_beginning_is_told(compiler, vocabulary, word):
+    text = (word * 2000).strip()
+    matcher = compiler.compile(GrammarSpec("choice", json.dumps([text]))).matcher()
+    written, most = b"", 0
+    while not matcher.finished:
+        forced = matcher.forced()
+        most = max(most, len(forced))
+        assert forced
+        for token in forced:
+            assert matcher.accept(token)
+            written += vocabulary.pieces[token]
+    assert written == text.encode() and most <= 4096
+
+
 def test_forced_tokens_can_be_taken_to_the_end(compiler, vocabulary):
     matcher = compiler.compile(GrammarSpec("choice", '["the world and the name"]')).matcher()
     text = b""

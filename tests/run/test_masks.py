@@ -40,7 +40,7 @@ class Letters:
     def __init__(self, allowed: set[int], forces: tuple[int, ...] = ()) -> None:
         self.allowed, self.forces = allowed, forces
         self.begun: list[tuple[int, list[int]]] = []
-        self.jumps: list[bool] = []
+        self.most: list[int] = []
 
     def begin(self, slot, spec, output) -> None:
         self.begun.append((slot, list(output)))
@@ -50,11 +50,11 @@ class Letters:
     def fill(self, slot, words) -> None:
         words[:] = mask_of(self.allowed, len(words))
 
-    def took(self, slot, token, *, jump):
-        self.jumps.append(jump)
+    def took(self, slot, token, *, most):
+        self.most.append(most)
         if token == 9:
             raise GrammarBroken("9 does not fit")
-        return self.forces if jump else ()
+        return self.forces[:most]
 
 
 def start_of(slot: int, output: tuple[int, ...] = (), **params) -> SlotStart:
@@ -155,6 +155,13 @@ def test_forced_tokens_count_as_output() -> None:
     assert step.shapes._slots[0].output == [4, 6, 7]
 
 
+def test_no_more_is_forced_than_the_answer_has_room_for() -> None:
+    letters = Letters({4}, forces=(6, 7, 8))
+    step = Step(start_of(0, output=(4,) * 47, grammar=GRAMMAR), grammars=letters)
+    assert step.take(4) == ({0: (6, 7)}, {})
+    assert letters.most == [2]
+
+
 @pytest.mark.parametrize(
     "params", [{"logprobs": 0}, {"allowed_token_ids": (4,)}, {"bad_words": ((6,),)}], ids=str
 )
@@ -162,7 +169,7 @@ def test_nothing_is_forced_where_each_token_is_looked_at(params) -> None:
     letters = Letters({4}, forces=(6,))
     step = Step(start_of(0, grammar=GRAMMAR, **params), grammars=letters)
     assert step.take(4) == ({}, {})
-    assert letters.jumps == [False]
+    assert letters.most == [0]
 
 
 def test_a_broken_grammar_ends_that_request_alone() -> None:

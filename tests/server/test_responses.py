@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 import openai
 import pytest
@@ -210,7 +212,20 @@ def test_a_background_stream_can_be_left_and_taken_up_again(slowly):
     events = [*seen, *rest]
     assert names(events) == [TEXT_EVENTS[0], "response.queued", *TEXT_EVENTS[1:]]
     assert list(slowly.responses.retrieve(name, stream=True)) == events
+    last = events[-1].sequence_number
+    assert list(slowly.responses.retrieve(name, stream=True, starting_after=last)) == []
     assert events[-1].response == slowly.responses.retrieve(name)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_of_calls_at_once_with_one_id_a_single_one_is_answered(kept, streamed):
+    body = {"input": "hi", "rid": f"one-{streamed}", "background": True, "stream": streamed}
+    body["max_output_tokens"] = 40
+    with kept.http() as http, ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(http.post, "/v1/responses", json=body) for _ in range(8)]
+        statuses = sorted(call.result().status_code for call in calls)
+        assert http.delete(f"/v1/responses/{body['rid']}").status_code == 200
+    assert statuses == [200] + 7 * [400]
 
 
 @pytest.mark.parametrize("streamed", [True, False])

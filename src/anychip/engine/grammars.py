@@ -73,14 +73,14 @@ class EngineGrammars:
         except GrammarError as error:
             raise GrammarBroken(str(error)) from error
 
-    def took(self, slot: int, token: int, *, jump: bool) -> tuple[int, ...]:
-        """The token came next; return those that have to follow, taken too."""
+    def took(self, slot: int, token: int, *, most: int) -> tuple[int, ...]:
+        """The token came next; return up to `most` that have to follow, taken too."""
         matcher = self._matchers[slot]
         try:
             _accept(matcher, token)
-            if not (jump and self._jump_forward):
+            if most < 1 or not self._jump_forward:
                 return ()
-            forced = matcher.forced()
+            forced = matcher.forced()[:most]
             for one in forced:
                 _accept(matcher, one)
         except GrammarError as error:

@@ -27,6 +27,9 @@ _THREADS = 4
 _REMEMBERED_BYTES = 8 << 20
 """Of grammars that were checked, so that the next request with one need not wait."""
 
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals by which the process is ended, whatever it compiles."""
+
 
 class _Job:
     """One check. cancelled: nobody waits for it any more."""
@@ -115,7 +118,7 @@ class GrammarCheck:
         else:
             status = self._end()
             reply = self._obituary(status)
-            if status == -signal.SIGKILL:
+            if -status in _FROM_OUTSIDE:
                 return reply  # it says nothing of the grammar
         self._remember(spec, reply)
         return reply
@@ -174,7 +177,7 @@ class GrammarCheck:
                 f"the grammar takes longer than {limits.compile_s:g} s to compile; make it simpler "
                 "(fewer alternatives, smaller counts, patterns that do not overlap)"
             )
-        if status == -signal.SIGKILL:
+        if -status in _FROM_OUTSIDE:
             return CheckReply("the process that checks grammars was killed; send it again")
         if status >= 0:
             raise RuntimeError(f"the process that checks grammars ended with status {status}")

@@ -24,13 +24,15 @@ _TEXT_FACTOR = 384
 class Grammar:
     """One compiled grammar. Safe to use from several threads.
 
-    bytes: an upper bound of what it keeps, its lexer's states included.
+    bytes: an upper bound of what it keeps; the states of its lexer from its first matcher on.
+    most_bytes: of what it may ever keep.
     """
 
     def __init__(self, tokens: Any, source: str, vocabulary: Vocabulary, states: int) -> None:
         self.eos_ids = vocabulary.eos_ids
         self.words = vocabulary.words
-        self.bytes = _TEXT_FACTOR * len(source) + _STATE_BYTES * states
+        self.bytes = _TEXT_FACTOR * len(source)
+        self.most_bytes = self.bytes + _STATE_BYTES * states
         self._tokens = tokens
         self._source = source
         self._limits = llguidance.LLParserLimits(max_lexer_states=states, verbose_errors=False)
@@ -39,6 +41,7 @@ class Grammar:
 
     def matcher(self) -> Matcher:
         """A matcher at the beginning."""
+        self.bytes = self.most_bytes
         return Matcher(self)
 
     def parser(self, worn: Any | None) -> Any:
@@ -47,6 +50,10 @@ class Grammar:
             if worn is self._fresh:
                 self._fresh = self._compile()
             return self._fresh
+
+    def split(self, text: bytes) -> list[int]:
+        """Tokens that write `text`, as the model's tokenizer splits it."""
+        return list(self._tokens.tokenize_bytes(text))
 
     def _compile(self) -> Any:
         parser = llguidance.LLMatcher(self._tokens, self._source, log_level=0, limits=self._limits)
@@ -67,12 +74,11 @@ class GrammarCompiler:
         self._tokens = tokens_for(vocabulary)
         self._lock = threading.Lock()
         self._kept: OrderedDict[GrammarSpec, Grammar] = OrderedDict()
-        self._bytes = 0
 
     @property
     def cached_bytes(self) -> int:
-        """Upper bound of what the kept grammars take, in bytes."""
-        return self._bytes
+        """Upper bound of what the kept grammars take, in bytes; under the limit after a compile."""
+        return sum(grammar.bytes for grammar in tuple(self._kept.values()))
 
     @property
     def cached(self) -> int:
@@ -85,6 +91,7 @@ class GrammarCompiler:
             found = self._kept.get(spec)
             if found is not None:
                 self._kept.move_to_end(spec)
+                self._trim()
                 return found
         grammar = self._new(translate(spec, self.vocabulary, self.limits))
         with self._lock:
@@ -102,14 +109,17 @@ class GrammarCompiler:
         kept = self._kept.get(spec)
         if kept is not None:
             return kept
-        if grammar.bytes > self.limits.cache_bytes:
+        if grammar.most_bytes > self.limits.cache_bytes:
             return grammar  # it would push out all others and still not fit
         self._kept[spec] = grammar
-        self._bytes += grammar.bytes
-        while self._bytes > self.limits.cache_bytes:
-            _, dropped = self._kept.popitem(last=False)
-            self._bytes -= dropped.bytes
+        self._trim()
         return grammar
+
+    def _trim(self) -> None:
+        size = self.cached_bytes
+        while size > self.limits.cache_bytes:
+            _, dropped = self._kept.popitem(last=False)
+            size -= dropped.bytes
 
 
 class _Tokens:

@@ -12,6 +12,12 @@ from anychip.grammar.errors import GrammarError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_FORCED_BYTES = 4096
+"""Of a forced text that are split into tokens at once."""
+_UNSURE = 8
+"""Last tokens of a text that was cut: with what follows they might be split otherwise."""
+_SPECIAL = 0xFF
+"""Begins the name of a special token in forced bytes; no UTF-8 has it."""
 _TOO_COMPLEX = ("LexerTooComplex", "ParserTooComplex")
 _FULL = "too many states"
 
@@ -24,6 +30,9 @@ class Source(Protocol):
 
     def parser(self, worn: Any | None) -> Any:
         """A parser at the beginning of the grammar, that shares no states with `worn`."""
+
+    def split(self, text: bytes) -> list[int]:
+        """Tokens that write `text`."""
 
 
 class Matcher:
@@ -61,10 +70,15 @@ class Matcher:
         return True
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens that must follow, as the model's tokenizer splits them; not accepted yet."""
+        """Tokens that must follow, as the model's tokenizer splits them; not accepted yet. Of a
+        long text the beginning alone: to split all of it would take as long as a step."""
         if self.finished:
             return ()
-        found = tuple(self._parser.compute_ff_tokens())
+        text = self._parser.compute_ff_bytes()
+        if len(text) <= _FORCED_BYTES or _SPECIAL in text[:_FORCED_BYTES]:
+            found = self._parser.compute_ff_tokens()
+        else:
+            found = self._source.split(_beginning(text))[:-_UNSURE]
         return tuple(t for t in found if t not in self._source.eos_ids)
 
     def fill(self, words: NDArray[np.int32]) -> None:
@@ -154,6 +168,14 @@ class Matcher:
         reason = plain(self._parser)
         why = "" if reason.startswith("NoExtension") else f": {reason}"
         raise GrammarError(f"no text fits the grammar{why}")
+
+
+def _beginning(text: bytes) -> bytes:
+    """As many bytes as are split at once, or a few less: no character is cut."""
+    end = _FORCED_BYTES
+    while text[end] & 0xC0 == 0x80:
+        end -= 1
+    return text[:end]
 
 
 _NOISE = (

@@ -43,8 +43,8 @@ class Grammars(Protocol):
     def fill(self, slot: int, words: Words) -> None:
         """Write [W]: which tokens may follow; all of them where the answer is over."""
 
-    def took(self, slot: int, token: int, *, jump: bool) -> tuple[int, ...]:
-        """The token came next. With `jump`, return those that have to follow, and take them too."""
+    def took(self, slot: int, token: int, *, most: int) -> tuple[int, ...]:
+        """The token came next. Return up to `most` that have to follow, and take them too."""
 
 
 def mask_words(vocabulary: int) -> int:
@@ -123,7 +123,8 @@ class Masks:
         params = mask.shaping.params
         jump = mask.allowed is None and not params.bad_words and params.logprobs == NO_LOGPROBS
         try:
-            return self._grammars.took(slot, token, jump=jump)
+            room = params.max_tokens - len(mask.shaping.output) - 1
+            return self._grammars.took(slot, token, most=room if jump else 0)
         except GrammarBroken as error:
             mask.broken = str(error)
             return ()

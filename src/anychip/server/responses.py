@@ -12,7 +12,7 @@ from anychip.server.auth import caller_of
 from anychip.server.chat_call import ChatAnswer, ChatCall, prepare
 from anychip.server.errors import bad_request, unavailable
 from anychip.server.logprobs import chat_logprobs
-from anychip.server.origin import origin_of
+from anychip.server.origin import Origin, origin_of
 from anychip.server.responses_input import (
     check_wishes,
     effort_of,
@@ -62,9 +62,7 @@ async def _prepare(
     tenant: str | None,
 ) -> ResponseRun:
     origin = origin_of(asked, tenant, "resp_")
-    service.check_rid(origin)
-    if store.has(tenant, origin.rid):
-        raise bad_request(f"rid {origin.rid!r} has a response; choose another", "rid")
+    _check_rid(service, store, origin)
     messages = [*_before(store, asked, tenant), *messages_of(asked.input)]
     first = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
     call = ChatCall(
@@ -80,9 +78,17 @@ async def _prepare(
         messages_name="input",
     )
     answer: ChatAnswer = await prepare(service, call)
+    _check_rid(service, store, origin)  # another call may have been faster meanwhile
     blank = _blank(service.model_name, asked, call)
     scoring = _scoring(service) if asked.include else None
     return ResponseRun(store, answer, blank, messages, scoring)
+
+
+def _check_rid(service: Service, store: ResponseStore[ResponseRun], origin: Origin) -> None:
+    """ApiError 400 where the id is a running call's, or a stored response's."""
+    service.check_rid(origin)
+    if store.has(origin.tenant, origin.rid):
+        raise bad_request(f"rid {origin.rid!r} has a response; choose another", "rid")
 
 
 def _scoring(service: Service) -> Scoring:

@@ -178,4 +178,6 @@ class EventStream(Response):
                 return
             failed = event(error.envelope())
             await send({"type": "http.response.body", "body": failed, "more_body": True})
+        if not begun:  # there was no event to tell
+            await send(_START)
         await send({"type": "http.response.body", "body": b""})
