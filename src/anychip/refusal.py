@@ -6,6 +6,21 @@ import difflib
 from collections.abc import Iterable
 from importlib.resources import files
 
+_VLLM = {
+    "--gpu-memory-utilization": "--mem-fraction-static",
+    "--max-model-len": "--context-length",
+    "--max-num-seqs": "--max-running-requests",
+    "--max-num-batched-tokens": "--chunked-prefill-size",
+    "--enable-auto-tool-choice": "always on where --tool-call-parser finds a format",
+    "--enable-prefix-caching": "always on; --disable-radix-cache turns it off",
+    "--enable-chunked-prefill": "always on; --chunked-prefill-size -1 turns it off",
+    "--num-gpu-blocks-override": "--max-total-tokens",
+    "--block-size": "--page-size",
+    "--kv-cache-memory-bytes": "--max-total-tokens",
+    "--swap-space": "--hicache-size",
+}
+"""What vLLM's users look for under another name."""
+
 
 def refusal(name: str, ours: Iterable[str]) -> str:
     """One sentence about a flag that we do not have. name: with its dashes."""
@@ -13,6 +28,8 @@ def refusal(name: str, ours: Iterable[str]) -> str:
     reason = sglang_reason(name)
     if reason:
         return f"{name} is a flag of SGLang that AnyChip does not have: {reason}"
+    if name in _VLLM:
+        return f"{name} is a flag of vLLM; here it is {_VLLM[name]} (see --help)"
     close = near(name, known)
     hint = f"; the nearest is {close}" if close else ""
     return f"there is no flag {name}{hint} (see --help)"

@@ -108,6 +108,7 @@ class Failure(str, Enum):
     INTERNAL = "internal"  # the chip, the engine, or memory that is too small for it
     WAITED_TOO_LONG = "waited_too_long"  # never ran: the same request may be taken later
     RAN_TOO_LONG = "ran_too_long"
+    IMPOSSIBLE = "impossible"  # what it asks for leaves nothing to say: the client's to mend
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):

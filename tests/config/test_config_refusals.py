@@ -99,7 +99,6 @@ SGLANG = {
     "--enable-multimodal": "--model-path",
     "--enable-mixed-chunk": "--chunked-prefill-size",
     "--enable-ssl-refresh": "--ssl-certfile",
-    "--tool-call-parser": "--chat-template",
     "--log-requests-format": "--log-level",
     "--prefill-max-requests": "--max-running-requests",
     "--tokenizer-mode": "--tokenizer-path",
@@ -212,3 +211,12 @@ def test_without_a_home_folder_the_cache_asks_for_a_path(homeless):
 )
 def test_without_a_home_folder_paths_in_it_are_refused_by_name(homeless, flag):
     assert refused(f"{flag} ~/x").startswith(f"{flag}: ~/x: the home folder of ~ is not known")
+
+
+@pytest.mark.parametrize(
+    ("flag", "ours"),
+    [("--max-model-len", "--context-length"), ("--max-num-seqs", "--max-running-requests")],
+)
+def test_a_flag_of_vllm_is_told_by_its_name_here(flag, ours):
+    with pytest.raises(ConfigError, match=f"{flag} is a flag of vLLM; here it is {ours}"):
+        read_config([flag, "1"])

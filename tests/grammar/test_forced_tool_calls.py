@@ -72,7 +72,7 @@ def test_required(compiler, vocabulary, form, parallel):
 
 @pytest.mark.parametrize("form", TOOL_FORMATS)
 def test_named(compiler, vocabulary, form):
-    wish = ToolWish(tools=tools(), choice="named", name="get_weather", parallel=False)
+    wish = ToolWish(tools=tools(), choice="named", name="get_weather")
     grammar = compiler.compile(tool_wish(wish, form, None, []).spec)
     for seed in range(4):
         text = walk(grammar.matcher(), vocabulary, random.Random(seed), budget=20).decode()
@@ -82,7 +82,7 @@ def test_named(compiler, vocabulary, form):
 
 
 def test_thoughts_may_come_before_a_forced_call(compiler, vocabulary):
-    wish = ToolWish(tools=tools(), choice="named", name="get_weather", parallel=False)
+    wish = ToolWish(tools=tools(), choice="named", name="get_weather")
     grammar = compiler.compile(
         tool_wish(wish, "hermes", None, thoughts("qwen3", True, speaks=False)).spec
     )

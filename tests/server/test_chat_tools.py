@@ -8,10 +8,18 @@ import openai
 import pytest
 
 from anychip.engine.messages import StartError
-from anychip.server.chat_formats import formats_of
-from anychip.server.chat_tools import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_TOOLS
+from anychip.server.chat_formats import AnswerFormats, FormatReader, formats_of
+from anychip.server.chat_tools import (
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMA_DEPTH,
+    MAX_TOOLS,
+    ToolWish,
+    check_tools,
+)
+from anychip.server.errors import ApiError
 from anychip.settings.model import REASONING_FORMAT_NAMES, TOOL_FORMAT_NAMES
 from anychip.text.answer.formats import REASONING_MARKERS, TOOL_FORMATS
+from anychip.text.answer.reader import AnswerFormat
 from saying_engine import ANSWERS, TEMPLATE
 from served import config_for
 
@@ -208,6 +216,23 @@ def test_what_cannot_be_obeyed_is_refused_by_name(saying, fields, param, text):
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["param"] == param and text in error["message"]
+
+
+def test_tools_that_no_template_shows_are_refused_unless_a_call_is_forced():
+    formats = AnswerFormats(tools="hermes")
+    with pytest.raises(ApiError, match="does not show them to the model"):
+        check_tools(ToolWish(tools=[WEATHER]), formats, shown=False)
+    assert check_tools(ToolWish(tools=[WEATHER]), formats, shown=True) == ("get_weather",)
+    for choice in ("required", "none"):
+        check_tools(ToolWish(tools=[WEATHER], choice=choice), formats, shown=False)
+
+
+def test_markup_of_a_forced_call_that_was_cut_is_not_said():
+    form = AnswerFormat(tools="hermes", names=("get_weather",))
+    for only_calls, said in ((True, ""), (False, '<tool_call>\n{"name": "get_w')):
+        reader = FormatReader(0, form, parallel=True, only_calls=only_calls)
+        events = [*reader.feed('<tool_call>\n{"name": "get_w'), *reader.close()]
+        assert "".join(event.text for event in events) == said
 
 
 def test_the_largest_that_is_allowed_is_taken(saying):

@@ -112,6 +112,12 @@ def test_forms_in_every_spelling(real, fields, pattern):
     assert re.fullmatch(pattern, answer.message.content) or answer.finish_reason == "length"
 
 
+def test_a_form_that_leaves_nothing_to_say_is_the_clients_mistake(real):
+    fields = {"regex": "[0-9]{3}", "allowed_token_ids": [260]}
+    with pytest.raises(openai.BadRequestError, match="leave none"):
+        ask(real, QUESTION, extra_body=fields)
+
+
 def test_an_impossible_form_is_a_400_that_names_the_place(real):
     schema = {"type": "object", "properties": {"a": {"type": "array", "contains": {}}}}
     wish = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}

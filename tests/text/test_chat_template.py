@@ -192,3 +192,30 @@ def test_threads_share_one_renderer(make):
     with ThreadPoolExecutor(8) as pool:
         chats = [[{"role": "user", "content": text}] for text in texts]
         assert list(pool.map(template.render, chats)) == texts
+
+
+NULL_FAILS = "{% for m in messages %}{{ m.role + ': ' + m.content }}\n{% endfor %}"
+NULL_WANTED = "{% for m in messages %}{{ 'none' if m.content is none else m.content }};{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "text"), [(NULL_FAILS, "user: hi\nassistant: \n"), (NULL_WANTED, "hi;none;")]
+)
+def test_calls_alone_have_no_content_or_an_empty_one_as_the_template_can(template, text):
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    chat = ChatTemplate(template)
+    try:
+        for _ in range(2):
+            assert chat.render([{"role": "user", "content": "hi"}, said]) == text
+    finally:
+        chat.close()
+
+
+def test_a_template_that_fails_either_way_tells_its_own_complaint():
+    chat = ChatTemplate("{{ raise_exception('no calls here') }}")
+    try:
+        with pytest.raises(TemplateError, match="no calls here"):
+            chat.render([{"role": "assistant", "content": None, "tool_calls": []}])
+    finally:
+        chat.close()

@@ -50,13 +50,16 @@ class Engine:
 
     def __init__(
         self,
-        config: ServeConfig | None = None,
+        config: ServeConfig | str | None = None,
         /,
         *,
         builder: str = DEFAULT_BUILDER,
         **settings: object,
     ) -> None:
-        """config: in place of settings. builder: "module:function" that builds the engine."""
+        """config: in place of settings; a text is the `model_path`. builder: "module:function"
+        that builds the engine."""
+        if isinstance(config, str):
+            settings, config = {"model_path": config, **settings}, None
         if config is not None and settings:
             raise ConfigError("Engine: give a ServeConfig or keywords, not both")
         config = config or from_keywords(settings, "Engine")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from anychip.plan import NOT_SAMPLED, CacheLimits, Row, SchedulerStats, StepPlan, StepResult
-from anychip.request import FinishReason, Request, StepOutput
+from anychip.request import Failure, FinishReason, Request, StepOutput
 
 from .deadlines import end_overdue, someone_is_overdue
 from .hooks import SchedulerHooks
@@ -156,7 +156,7 @@ class Scheduler:
                 continue  # it ended with the step before, this one was surplus
             sequence.land(row)
             if index in result.errors:
-                self._state.end(sequence, FinishReason.ERROR, error=result.errors[index])
+                self._end_impossible(sequence, result.errors[index])
             elif row.sample and result.tokens[index] == NOT_SAMPLED:
                 self._state.end_spoiled(sequence, NOT_NUMBERS)
             elif not sequence.aborted:
@@ -248,6 +248,10 @@ class Scheduler:
         state.emit(sequence, produced)
         if name in state.prefilling:
             state.decode(sequence)
+
+    def _end_impossible(self, sequence: Sequence, error: str) -> None:
+        """Its own grammar or bans leave nothing to say; its KV is sound."""
+        self._state.end(sequence, FinishReason.ERROR, error=error, failure=Failure.IMPOSSIBLE)
 
     def _append(
         self, sequence: Sequence, index: int, result: StepResult

@@ -155,7 +155,7 @@ class State:
             self.admission_blocked = False
         del self.by_id[sequence.request.id]
         self.counters.aborted += finish is FinishReason.ABORT
-        self.counters.timed_out += failure is not Failure.INTERNAL
+        self.counters.timed_out += failure in (Failure.WAITED_TOO_LONG, Failure.RAN_TOO_LONG)
         if finish is not FinishReason.ERROR and sequence.admitted:
             self.estimate.finished(sequence, self.limits.context_length)
         if not self.by_id:

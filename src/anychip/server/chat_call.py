@@ -21,7 +21,7 @@ from anychip.server.sampling import Sampling, check_sampling
 from anychip.server.service import Service
 from anychip.server.texts import ChatPrompt
 from anychip.server.thought_grammar import thoughts
-from anychip.server.tool_grammar import schema_wishes, tool_wish
+from anychip.server.tool_grammar import FORCED, schema_wishes, tool_wish
 from anychip.text.answer.reader import AnswerFormat
 
 PLAIN = AnswerFormat()
@@ -66,12 +66,12 @@ class ChatAnswer:
     """The answer to a chat that was understood; nothing runs before it is asked for."""
 
     def __init__(
-        self, generation: Generation, form: AnswerFormat = PLAIN, *, parallel: bool = True
+        self, generation: Generation, form: AnswerFormat = PLAIN, tools: ToolWish | None = None
     ) -> None:
         self.origin = generation.origin
         self.choices = range(len(generation.choices))
         self.generation = generation
-        self._readers = [_reader(choice, form, parallel) for choice in self.choices]
+        self._readers = [_reader(choice, form, tools or ToolWish()) for choice in self.choices]
         self._telling = [Telling(reader) for reader in self._readers]
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
@@ -109,10 +109,12 @@ class ChatAnswer:
         return isinstance(reader, FormatReader) and reader.done
 
 
-def _reader(choice: int, form: AnswerFormat, parallel: bool) -> Reader:
+def _reader(choice: int, form: AnswerFormat, tools: ToolWish) -> Reader:
     """What tells the meaning of a choice's text."""
     if form.tools or form.reasoning:
-        return FormatReader(choice, form, parallel=parallel)
+        return FormatReader(
+            choice, form, parallel=tools.parallel, only_calls=tools.choice in FORCED
+        )
     return PlainReader(choice)
 
 
@@ -121,7 +123,7 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
     service.check_model(call.model)
     sampling = call.sampling
     check_sampling(sampling, service.info.vocab_size)
-    names = check_tools(call.tools, service.formats)
+    names = check_tools(call.tools, service.formats, shown=service.texts.template_reads("tools"))
     prompt = await _render(service, call)
     sampling = await _with_grammar(service, call, names, prompt)
     limit = fit_max_tokens(sampling, len(prompt.ids), None, service.room)
@@ -131,7 +133,7 @@ async def prepare(service: Service, call: ChatCall) -> ChatAnswer:
     shown = service.tokenizer.special_ids(form.markers)
     writing = Writing(at_start=not call.continue_final_message, shown=shown)
     generation = Generation(service, call.origin, [prompt.ids], [limit], sampling, writing=writing)
-    return ChatAnswer(generation, form, parallel=call.tools.parallel)
+    return ChatAnswer(generation, form, call.tools)
 
 
 async def _with_grammar(
@@ -169,7 +171,7 @@ def _form_of(
 
 async def prompt_of(service: Service, call: ChatCall) -> tuple[int, ...]:
     """Token ids of the chat, up to where the assistant speaks. ApiError 400."""
-    check_tools(call.tools, service.formats)
+    check_tools(call.tools, service.formats, shown=service.texts.template_reads("tools"))
     return (await _render(service, call)).ids
 
 

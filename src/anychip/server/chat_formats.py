@@ -52,10 +52,14 @@ class FormatReader:
     """An answer's reader in the server's events (`chat_events.Reader`).
 
     parallel: False: a second call ends the answer; it and what follows are not told, and `done`
-    says so.
+    says so. only_calls: a grammar lets through calls alone, so that text is markup of one that was
+    cut: it is not told.
     """
 
-    def __init__(self, choice: int, form: AnswerFormat, *, parallel: bool) -> None:
+    def __init__(
+        self, choice: int, form: AnswerFormat, *, parallel: bool, only_calls: bool
+    ) -> None:
+        self._only_calls = only_calls
         self.done = False
         self._choice = choice
         self._reader = AnswerReader(form)
@@ -73,7 +77,7 @@ class FormatReader:
         for event in events:
             if isinstance(event, CallStart) and event.index > 0 and not self._parallel:
                 self.done = True
-            if not self.done:
+            if not self.done and not (self._only_calls and isinstance(event, Text)):
                 yield self._delta(event)
 
     def _delta(self, event: Event) -> Delta:

@@ -57,8 +57,11 @@ def choice_of(given: object) -> tuple[str, str | None]:
     return "named", text_of(function.get("name"), "tool_choice.function.name")
 
 
-def check_tools(wish: ToolWish, formats: AnswerFormats) -> tuple[str, ...]:
-    """Names of the tools that may be called. ApiError 400 names what is wrong with them."""
+def check_tools(wish: ToolWish, formats: AnswerFormats, *, shown: bool) -> tuple[str, ...]:
+    """Names of the tools that may be called. ApiError 400 names what is wrong with them.
+
+    shown: whether the chat template tells the model of tools.
+    """
     if len(wish.tools) > MAX_TOOLS:
         raise bad_request(f"tools has {len(wish.tools)} tools; at most {MAX_TOOLS}", "tools")
     names = [_name_of(f"tools[{index}]", tool, wish) for index, tool in enumerate(wish.tools)]
@@ -77,6 +80,14 @@ def check_tools(wish: ToolWish, formats: AnswerFormats) -> tuple[str, ...]:
             " known, or --tool-call-parser is none; start the server with another",
             "tools",
             "no_tool_call_parser",
+        )
+    if wish.offered and wish.choice == "auto" and not shown:
+        raise bad_request(
+            "tools: this model's chat template does not show them to the model, which would never"
+            " call one by itself; force a call with tool_choice, or start the server with a"
+            " template that shows tools (--chat-template FILE)",
+            "tools",
+            "tools_not_shown",
         )
     return tuple(names) if wish.offered else ()
 

@@ -192,6 +192,8 @@ def _failed(output: StepOutput, retry_after: int) -> ApiError:
         return unavailable(text, "queue_timeout", retry_after)
     if output.failure is Failure.RAN_TOO_LONG:
         return timed_out(text)
+    if output.failure is Failure.IMPOSSIBLE:
+        return bad_request(text, code="nothing_to_say")
     return server_error(text)
 
 

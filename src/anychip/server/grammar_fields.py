@@ -133,6 +133,7 @@ _WITHIN: Mapping[str, Kind] = {
     "grammar": _text("ebnf"),
     "json_object": _json_object,
     "structural_tag": _structural_tag,
+    "lark": _text("lark"),
 }
 
 FIELDS: Mapping[str, Kind] = {

@@ -74,7 +74,9 @@ def _forced(wish: ToolWish, syntax: CallSyntax, before: list[Part]) -> GrammarSp
             ],
             "separator": syntax.between or "",
             "at_least_one": True,
-            "stop_after_first": not wish.parallel or syntax.between is None,
+            "stop_after_first": wish.choice == "named"
+            or not wish.parallel
+            or syntax.between is None,
         },
         *([text_part(syntax.end)] if syntax.end else ()),
     ]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from anychip.refusal import near
 from anychip.server.errors import ApiError, bad_request
 
 MAX_RID_CHARS = 256
@@ -102,9 +103,7 @@ def convert(body: dict[str, Any], struct: type[_T], not_yet: Mapping[str, Collec
         elif name in not_yet:
             _refuse_not_yet(name, value, not_yet[name])
         elif name not in HARMLESS:
-            raise bad_request(
-                f"unknown field {name!r}; known are {', '.join(sorted(known))}", name, "unknown"
-            )
+            raise bad_request(_unknown(name, {*known, *not_yet}), name, "unknown")
     try:
         return msgspec.convert(rest, struct)
     except msgspec.ValidationError as error:
@@ -112,6 +111,13 @@ def convert(body: dict[str, Any], struct: type[_T], not_yet: Mapping[str, Collec
         path = found[1] if found else None
         text = _PATH.sub("", str(error))
         raise bad_request(f"{path}: {text}" if path else text, path) from None
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    """What is wrong with a field; the nearest one where it may be a typing error, else all."""
+    close = near(name, known)
+    told = f"the nearest is {close!r}" if close else f"known are {', '.join(sorted(known))}"
+    return f"unknown field {name[:100]!r}; {told}"
 
 
 def _refuse_not_yet(name: str, value: object, neutral: Iterable[Any]) -> None:

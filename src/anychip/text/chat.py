@@ -47,6 +47,7 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens or {})
         self._process = process or RenderProcess(limit_s)
         self._text_arguments: bool | None = None
+        self._null_content = True
 
     def check(self) -> None:
         """Compile the template; TemplateError where it is broken. Also starts the process, so
@@ -91,8 +92,24 @@ class ChatTemplate:
             if add_generation_prompt is None
             else add_generation_prompt,
         }
-        text = self._process.render(self.text, variables)
+        text = self._render(self.text, variables)
         return _cut_open(text, content) if continue_final_message else text
+
+    def _render(self, template: str, variables: dict[str, Any]) -> str:
+        """Messages that are calls alone have no content. Some templates ask for that, some fail
+        with it: then, and from then on, it is an empty text."""
+        messages = variables["messages"]
+        silent = any(message.get("content", "") is None for message in messages)
+        if not silent or self._null_content:
+            try:
+                return self._process.render(template, variables)
+            except TemplateError:
+                if not silent:
+                    raise
+                told = self._process.render(template, {**variables, "messages": _spoken(messages)})
+                self._null_content = False
+                return told
+        return self._process.render(template, {**variables, "messages": _spoken(messages)})
 
     def _takes_text(self) -> bool:
         """Whether the template writes a call's arguments right where they are a text. Tried once:
@@ -145,3 +162,11 @@ def _cut_open(text: str, content: str) -> str:
                             " continued; leave continue_final_message out")  # fmt: skip
     kept = text.startswith(_OPEN_END, place)
     return text[:place] if kept else text[:place].rstrip()
+
+
+def _spoken(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages, with a text as content in each."""
+    return [
+        {**message, "content": ""} if message.get("content", "") is None else message
+        for message in messages
+    ]
