@@ -9,6 +9,7 @@ from table_model import Session, ask, expected, expected_logprobs, limits
 
 from anychip.plan import PREV
 from anychip.request import FinishReason
+from anychip.schedule.planner import FORCED_BESIDE_OTHERS
 from anychip.schedule.scheduler import SchedulerHooks
 
 MODES = pytest.mark.parametrize("mode", ["", "eager", "lazy"])
@@ -64,6 +65,36 @@ def test_several_at_once_whatever_the_step(prompt, mode, chunk, every):
         session.assert_right(request.id)
     assert max(lengths(session)) <= chunk
     assert (session.scheduler.stats().retractions > 0) == (every > 0)
+
+
+@MODES
+def test_who_wants_one_token_does_not_wait_for_many_forced_ones(prompt, mode):
+    at_once = {}
+    for others in (0, 1):
+        session = Session(limits(chunk=64, step_tokens=64), overlap=mode)
+        names = [f"r{n}" for n in range(6)] + others * ["plain"]
+        for name in names:
+            made = ask(name, [1, 2, 3], 60) if name == "plain" else jumping(name, prompt)
+            session.add(made)
+        session.drain()
+        for name in names:
+            session.assert_right(name)
+        rows = [[len(row.tokens) for row in plan.rows] for plan in session.plans]
+        at_once[others] = max(sum(n - 1 for n in step if n > 3) for step in rows)
+    assert at_once[0] > FORCED_BESIDE_OTHERS >= at_once[1] > 9
+
+
+@MODES
+def test_forced_tokens_of_several_steps_do_not_wait_for_other_answers(prompt, mode):
+    session = Session(limits(chunk=3, step_tokens=8), overlap=mode)
+    session.add(ask("plain", [1, 2, 3], 100))
+    session.add(jumping("a", prompt, 20))
+    session.drain()
+    session.assert_right("a")
+    last = max(
+        at for at, plan in enumerate(session.plans) if any(len(r.tokens) > 1 for r in plan.rows)
+    )
+    assert last < 50
 
 
 @MODES

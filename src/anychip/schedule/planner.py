@@ -13,6 +13,9 @@ from .retraction import gives_way, make_room_for_decodes, pages_missing
 from .sequence import Sequence
 from .state import State
 
+FORCED_BESIDE_OTHERS = 32
+"""Tokens that grammars forced which a step computes where others wait for one token each."""
+
 
 class Planner:
     """One step in the making. `sequences` are those of `rows`, in their order.
@@ -30,6 +33,7 @@ class Planner:
         # Every running request may need one of a step's logit rows to sample.
         self._score_rows = max(1, state.limits.logit_rows - state.slots)
         self._budget = state.limits.step_tokens
+        self._forced_budget = state.limits.step_tokens
         self._paced_budget: int | None = None  # of those that came from `_paced_from` on
         self._paced_from = 0
 
@@ -55,10 +59,12 @@ class Planner:
         """Return the plan behind a step in flight.
 
         None where that has to land first: because someone has to give way, nothing can run, or a
-        grammar may force tokens behind the one that is being sampled.
+        grammar may force tokens behind the one that is being sampled, or has.
         """
         state = self._state
         if state.options.jump_forward and any(s.may_jump and s.pending for s in state.running()):
+            return None
+        if any(s.left > 1 for s in state.decoding.values()):  # or its forced tokens wait for ever
             return None
         decoding = [s for s in state.running() if s.decodes(state.limits.context_length)]
         if pages_missing(state, decoding) > state.store.available or urgent_victims(state):
@@ -80,6 +86,9 @@ class Planner:
         )
 
     def _decode(self, sequences: Iterable[Sequence]) -> None:
+        sequences = list(sequences)
+        if any(s.left == 1 for s in sequences):
+            self._forced_budget = FORCED_BESIDE_OTHERS
         may_jump = []
         for sequence in sequences:
             self.decoding += 1
@@ -96,7 +105,10 @@ class Planner:
         store, limits = self._state.store, self._state.limits
         pages = len(sequence.pages) + store.available - pages_missing(self._state, others)
         room = pages * limits.page_size - sequence.planned
-        return min(sequence.left, self._budget - len(others), limits.chunk, room)
+        most = min(sequence.left, self._budget - len(others), limits.chunk, room)
+        size = min(most, 1 + self._forced_budget)
+        self._forced_budget -= size - 1
+        return size
 
     def _prefill(self) -> None:
         for sequence in self._state.prefilling.values():
