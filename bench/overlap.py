@@ -6,7 +6,7 @@ Two engine processes, asked in turn (A B, B A, ...) by this process as a server 
 HTTP. Greedy, prompts of 16 tokens that share nothing. A ratio is of one pair.
 
 `--step-ms MS` puts a device in the model's place that computes by itself for so long a step
-(idle_device.py): what overlap gains where the device does not need this machine's cores.
+(idle/idle_device.py): what overlap gains where the device does not need this machine's cores.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def run(asked: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
     model = asked.model or str(demo_model_path(Path("~/.cache/anychip").expanduser()))
     flags_of_all, builder = list(asked.flags), DEFAULT_BUILDER
     if asked.step_ms is not None:
-        sys.path.insert(0, str(Path(__file__).parent))  # the engine's process inherits it
+        sys.path.insert(0, str(Path(__file__).parent / "idle"))  # the engine's process inherits it
         builder = "idle_device:build"
         flags_of_all += ["--chip-option", f"step_ms={asked.step_ms}"]
     async with AsyncExitStack() as stack:

@@ -256,7 +256,7 @@ def test_first_visit_confirms_a_guess_and_the_next_start_binds_it(look, folder, 
     (line,) = named(found, "guesses")
     assert line["verdict"] == "good"
     assert line["text"].startswith(f"confirmed on this SDK: {NORM}; bound from now on (")
-    assert named(found, "operators")[0]["text"] == "13 native, 2 composed"
+    assert named(found, "operators")[0]["text"] == "17 native, 2 composed"
     assert named(found, "assumed")
     assert servers(folder, tmp_path, "rms_norm", **options) == {NORM}
 
