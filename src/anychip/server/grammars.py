@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 
 import msgspec
@@ -11,6 +12,7 @@ from anychip.engine.client import EngineClient
 from anychip.grammar.check import GrammarCheck
 from anychip.grammar.errors import GrammarError
 from anychip.grammar.vocabulary import vocabulary_of
+from anychip.server.errors import unavailable
 from anychip.server.grammar_fields import GrammarWish, refused
 from anychip.server.sampling import Sampling
 from anychip.text.tokenizer import Tokenizer
@@ -18,10 +20,11 @@ from anychip.text.tokenizer import Tokenizer
 
 class Grammars:
     """The model's vocabulary against which grammars are checked; nothing is opened before one
-    comes."""
+    comes. Checks run one after the other, so calls wait here too, and under the same limits."""
 
     def __init__(self, config: ServeConfig, client: EngineClient, tokenizer: Tokenizer) -> None:
         self._config, self._client, self._tokenizer = config, client, tokenizer
+        self._waiting = 0
 
     async def settled(self, sampling: Sampling) -> Sampling:
         """The settings with their grammar as the engine takes it. ApiError 400 where it cannot be
@@ -36,13 +39,24 @@ class Grammars:
         return msgspec.structs.replace(sampling, grammar=wish)
 
     async def check(self, wish: GrammarWish) -> None:
-        """ApiError 400 where the grammar cannot be served."""
+        """ApiError 400 where the grammar cannot be served, 503 where too many calls wait for
+        their check, or this one has waited for too long."""
         if self._config.grammar_backend == "none":
             raise refused(wish, "this server runs with --grammar-backend none", None)
+        most, patience_s = self._config.max_queued_requests, self._config.waiting_timeout
+        if most is not None and self._waiting > most:
+            text = f"{self._waiting} grammars wait to be checked, the limit is {most}; try later"
+            raise unavailable(text, "queue_full")
+        self._waiting += 1
         try:
-            await self._check.check_async(wish.spec)
+            await asyncio.wait_for(self._check.check_async(wish.spec), patience_s)
         except GrammarError as error:
             raise refused(wish, error.text, error.pointer) from error
+        except asyncio.TimeoutError as error:
+            text = f"the grammar waited longer than {patience_s:g} s to be checked; try later"
+            raise unavailable(text, "queue_timeout") from error
+        finally:
+            self._waiting -= 1
 
     def close(self) -> None:
         """End the process that checks."""
