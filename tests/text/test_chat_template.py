@@ -84,15 +84,15 @@ def test_tool_call_turn_may_have_no_content(make):
 
 WRONG = [
     ([], "at least one message"),
-    (["hi"], r"messages\[0\] must be an object, not str"),
-    ([*USER, {"content": "x"}], r"messages\[1\].role must be a string, not NoneType"),
+    (["hi"], r"messages\[0\] must be an object, not a string"),
+    ([*USER, {"content": "x"}], r"messages\[1\].role must be a string, not null"),
     ([{"role": "user"}], r"messages\[0\].content must be a string or a list"),
-    ([{"role": "user", "content": 5}], "not int"),
+    ([{"role": "user", "content": 5}], "not a number"),
     (
         [{"role": "user", "content": [{"type": "image_url"}]}],
         r"content\[0\] is of type 'image_url'",
     ),
-    ([{"role": "user", "content": ["x"]}], r"content\[0\] is of type str"),
+    ([{"role": "user", "content": ["x"]}], r"content\[0\] must be an object, not a string"),
     ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text must be a string"),
     ([{"role": "user", "content": "a\udc00"}], r"messages\[0\].content .* U\+DC00 at character 1"),
     ([{"role": "user", "content": "a", "name": "\udc00"}], "cannot be given to a chat template"),

@@ -124,7 +124,7 @@ def test_broken_arguments_are_refused_only_where_an_object_is_needed(make):
     assert '"a": tru' in make(TEXTS).render(called('{"a": tru'))
     with pytest.raises(TemplateError, match=r"messages\[1\]\.tool_calls\[0\].*not valid JSON"):
         make(OBJECTS).render(called('{"a": tru'))
-    with pytest.raises(TemplateError, match=r"function\.arguments must be a JSON object, not list"):
+    with pytest.raises(TemplateError, match=r"arguments must be a JSON object, not a list"):
         make(OBJECTS).render(called("[1]"))
 
 
@@ -134,7 +134,7 @@ def test_a_template_that_refuses_tools_still_renders_the_rest(make):
 
 WRONG = [
     ({"role": "user", "content": "x", "tool_calls": [{}]}, "role 'user' calls no tools"),
-    (answer("x", tool_calls={}), "tool_calls must be a list, not dict"),
+    (answer("x", tool_calls={}), "tool_calls must be a list, not an object"),
     (answer("x", tool_calls=[5]), r"tool_calls\[0\].function.name must be a string"),
     (answer("x", tool_calls=[{"function": {"name": 5}}]), r"function.name must be a string"),
     ({"role": "tool", "content": None}, r"messages\[0\].content must be a string"),

@@ -17,6 +17,15 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return [_plain_message(index, message) for index, message in enumerate(messages)]
 
 
+_JSON = {
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
 def _plain_message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
     where = f"messages[{index}]"
     if not isinstance(message, Mapping):
@@ -34,7 +43,8 @@ def _plain_message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(value: object) -> str:
-    return type(value).__name__
+    """What JSON calls it; null too where a field is missing."""
+    return _JSON.get(type(value), "a number")
 
 
 def _plain_content(where: str, content: Any, role: str) -> str | None:
@@ -49,10 +59,11 @@ def _plain_content(where: str, content: Any, role: str) -> str | None:
 
 
 def _part_text(where: str, part: Any) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping):
+        raise TemplateError(f"{where} must be an object, not {_kind(part)}")
+    kind = part.get("type")
     if kind != "text":
-        shown = repr(kind) if isinstance(part, Mapping) else _kind(part)
-        raise TemplateError(f"{where} is of type {shown}; only 'text' parts are supported")
+        raise TemplateError(f"{where} is of type {kind!r}; only 'text' parts are supported")
     text = part.get("text")
     if not isinstance(text, str):
         raise TemplateError(f"{where}.text must be a string, not {_kind(text)}")
