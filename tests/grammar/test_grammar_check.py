@@ -210,6 +210,7 @@ def checker(vocabulary):
             vocabulary.eos_ids,
             vocabulary.size,
             GrammarLimits(),
+            "llguidance",
         )
     )
 
