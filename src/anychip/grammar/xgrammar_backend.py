@@ -113,15 +113,18 @@ class Pieces:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
 
-    def certain(self, text: bytes) -> tuple[int, ...]:
-        """The tokens of the text without those whose bytes may belong to a longer token."""
+    def certain(self, text: bytes, unsure: int = 0) -> tuple[int, ...]:
+        """The tokens of the text without those whose bytes may belong to a longer token, nor the
+        last `unsure` ones. They end with a character: xgrammar goes on from there alone."""
         tokens = self.vocabulary.tokens_of(text)
-        at = 0
-        for count, token in enumerate(tokens):
+        at = whole = 0
+        for count, token in enumerate(tokens[: len(tokens) - unsure]):
             if self._begins(text[at:]):
-                return tuple(tokens[:count])
+                break
             at += len(self.vocabulary.pieces[token])
-        return tuple(tokens)
+            if text[at : at + 1] < b"\x80" or text[at : at + 1] >= b"\xc0":
+                whole = count + 1
+        return tuple(tokens[:whole])
 
     def _begins(self, text: bytes) -> bool:
         """Whether a token begins with all of the text and goes on."""
@@ -196,8 +199,8 @@ class XgrammarMatcher:
         if self.may_end:
             return ()
         text = self._timed(self._state.find_jump_forward_string).encode("utf-8")
-        tokens = self._grammar.pieces.certain(beginning(text)) if text else ()
-        return tokens if len(text) <= FORCED_BYTES else tokens[:-UNSURE]
+        unsure = UNSURE if len(text) > FORCED_BYTES else 0
+        return self._grammar.pieces.certain(beginning(text), unsure) if text else ()
 
     def fill(self, words: NDArray[np.int32]) -> None:
         """Write the mask: int32 [ceil(V/32)]; token t is bit t % 32 of word t // 32, set where it
