@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 
 import pytest
 from grammar_vocabulary import CALL, EOT, allowed, takes, walk
@@ -143,12 +142,10 @@ def test_an_end_token_inside_of_a_tag_is_a_token(xgrammar, vocabulary):
 def test_a_request_whose_grammar_grows_too_complex_ends_alone(vocabulary):
     compiler = GrammarCompiler(vocabulary, GrammarLimits(step_s=0.02), "xgrammar")
     matcher = compiler.compile(AMBIGUOUS).matcher()
-    start = time.monotonic()
     with pytest.raises(GrammarError, match=r"too complex: one token took xgrammar more than 0\.02"):
         for _ in range(2000):
             allowed(matcher, vocabulary)
             assert matcher.accept(ord("a"))
-    assert time.monotonic() - start < 30
     assert compiler.compile(GrammarSpec("regex", "a+")).matcher().accept(ord("a"))
 
 
@@ -190,11 +187,9 @@ def test_a_compile_is_ended_after_its_time_and_at_once_when_cancelled(checks):
         running = asyncio.create_task(first.check_async(SLOW))
         while first._running is None:
             await asyncio.sleep(0.01)
-        start = time.monotonic()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await first.check_async(GrammarSpec("regex", "b+"))  # a new process, once more imported
-        assert time.monotonic() - start < 60
 
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
