@@ -12,8 +12,10 @@ import tiny_models
 from answers.equality import config
 from anychip.engine.grammar_queue import GrammarQueue
 from anychip.engine.offline import OfflineEngine, run_requests
+from anychip.grammar.backend import backend_complaint
 from anychip.request import FinishReason, GrammarSpec, Request, SamplingParams
 
+NO_XGRAMMAR = backend_complaint("xgrammar")
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -166,6 +168,21 @@ def test_an_engine_without_grammars_refuses_by_name(folder):
     refused = pytest.raises(ValueError, match="this engine knows none")
     with OfflineEngine(plain) as other, refused:
         other.engine.submit(ask(CHOICE))
+
+
+@pytest.mark.skipif(bool(NO_XGRAMMAR), reason=NO_XGRAMMAR or "")
+def test_the_engine_follows_xgrammar_too(folder):
+    chosen = config(folder, backend="cpu", dtype="float32", grammar_backend="xgrammar")
+    with OfflineEngine(chosen) as other:
+        for spec in (OBJECT, WORDS, CHOICE):
+            hot = [ask(spec, temperature=1.5, seed=n) for n in range(4)]
+            for text in texts(other, ask(spec), *hot):
+                check(text, spec)
+        before = other.engine.stats().steps
+        jumped = texts(other, ask(CHOICE))
+        steps = other.engine.stats().steps - before
+        assert texts(other, ask(CHOICE, logprobs=0)) == jumped
+        assert steps < other.engine.stats().steps - before - steps  # forced tokens saved some
 
 
 def test_waiting_for_a_compile_does_not_spin(offline, monkeypatch):

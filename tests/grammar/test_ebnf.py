@@ -12,7 +12,6 @@ from grammar_vocabulary import takes, walk
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from anychip.grammar.ebnf import ebnf_to_lark
 from anychip.grammar.ebnf_reader import read_ebnf
 from anychip.grammar.errors import GrammarError
 from anychip.request import GrammarSpec
@@ -80,7 +79,7 @@ def test_a_random_grammar_means_the_same_after_the_translation(compiler, vocabul
         rules = read_ebnf(source, 60)
     except GrammarError:
         assume(False)
-    grammar = compiler.compile_source(ebnf_to_lark(source, 60))
+    grammar = compiler.compile(GrammarSpec("ebnf", source))
     for text in TEXTS[::4]:
         expected = len(text) in Reading(rules, text).ends("root", 0)
         assert takes(grammar, vocabulary, text) == expected, text

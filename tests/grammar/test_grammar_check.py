@@ -201,7 +201,7 @@ def test_a_killed_process_says_nothing_of_the_grammar(check):
 
 
 @pytest.fixture(scope="module")
-def checker(vocabulary):
+def checker(vocabulary, backend):
     """What the process does, without the process: whatever it raised would have ended it."""
     return Checker(
         CheckSetup(
@@ -210,6 +210,7 @@ def checker(vocabulary):
             vocabulary.eos_ids,
             vocabulary.size,
             GrammarLimits(),
+            backend,
         )
     )
 

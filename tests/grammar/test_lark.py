@@ -24,18 +24,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: text[:30])
-def test_what_reaches_past_a_grammar_is_refused(compiler, text):
+def test_what_reaches_past_a_grammar_is_refused(llguidance, text):
     with pytest.raises(GrammarError, match=REFUSED[text]):
-        compiler.compile(GrammarSpec("lark", text))
+        llguidance.compile(GrammarSpec("lark", text))
 
 
-def test_a_grammar_is_taken_as_it_is(compiler, vocabulary):
+def test_a_grammar_is_taken_as_it_is(llguidance, vocabulary):
     source = """// stop=1 and @x in a comment are nothing
 start: "@x " (value " ")* TAIL
 value: %json {"type": "integer", "maximum": 99, "title": "n"} | "[stop=1]"
 TAIL: /[a-z]+/ & ~/end/
 """
-    grammar = compiler.compile(GrammarSpec("lark", source))
+    grammar = llguidance.compile(GrammarSpec("lark", source))
     assert takes(grammar, vocabulary, "@x 12 7 [stop=1] tail")
     assert not takes(grammar, vocabulary, "@x 100 tail")
     assert not takes(grammar, vocabulary, "@x end")

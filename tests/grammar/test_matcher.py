@@ -38,7 +38,7 @@ def test_a_mask_has_one_bit_a_token(digits, vocabulary):
 
 
 def test_padding_past_the_tokenizer_is_never_allowed(compiler, vocabulary):
-    matcher = compiler.compile(regex("(?s:.*)")).matcher()
+    matcher = compiler.compile(regex(r"(.|\n)*")).matcher()
     assert vocabulary.size > len(vocabulary.pieces)
     assert allowed(matcher, vocabulary).max() < len(vocabulary.pieces)
 
@@ -98,7 +98,12 @@ def test_a_copy_goes_its_own_way(digits, vocabulary):
 def test_an_end_token_may_be_a_part_of_a_grammar(compiler, vocabulary):
     """Some models end a tool call with a token that also ends the answer."""
     end = vocabulary.special[EOT]
-    matcher = compiler.compile(GrammarSpec("lark", f"start: /a+/ <[{end}]>")).matcher()
+    form = {
+        "type": "sequence",
+        "elements": [{"type": "regex", "pattern": "a+"}, {"type": "token", "token": end}],
+    }
+    spec = GrammarSpec("structural_tag", json.dumps({"type": "structural_tag", "format": form}))
+    matcher = compiler.compile(spec).matcher()
     assert matcher.accept(ord("a")) and not matcher.may_end
     assert end in allowed(matcher, vocabulary) and vocabulary.special[EOS] not in allowed(
         matcher, vocabulary
@@ -150,7 +155,7 @@ def test_forced_tokens_can_be_taken_to_the_end(compiler, vocabulary):
     assert text == b"the world and the name"
 
 
-def test_a_lexer_that_has_seen_too_much_starts_anew(vocabulary):
+def test_a_lexer_of_llguidance_that_has_seen_too_much_starts_anew(vocabulary):
     """Its states are shared by all matchers of a grammar; none of them may fail for the others."""
     compiler = GrammarCompiler(vocabulary, GrammarLimits(lexer_states=1000))
     grammar = compiler.compile(regex("(a|b|c| )*a(a|b|c| ){60}"))
@@ -167,7 +172,7 @@ def test_a_lexer_that_has_seen_too_much_starts_anew(vocabulary):
 
 def test_a_grammar_that_leads_nowhere_says_so(compiler, vocabulary):
     schema = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
-    with pytest.raises(GrammarError, match="no text fits"):
+    with pytest.raises(GrammarError, match=r"no text fits|Circular"):
         allowed(
             compiler.compile(GrammarSpec("json_schema", json.dumps(schema))).matcher(), vocabulary
         )

@@ -69,7 +69,11 @@ MEANINGS = {
 
 
 @pytest.mark.parametrize("pattern", MEANINGS)
-def test_a_regex_has_to_match_the_whole_output(compiler, vocabulary, pattern):
+def test_a_regex_has_to_match_the_whole_output(compiler, backend, vocabulary, pattern):
+    if backend == "xgrammar" and pattern.startswith("(?i)"):
+        with pytest.raises(GrammarError, match="a group of this kind at character 0"):
+            compiler.compile(GrammarSpec("regex", pattern))
+        return
     grammar = compiler.compile(GrammarSpec("regex", pattern))
     good, bad = MEANINGS[pattern]
     assert [text for text in good if not takes(grammar, vocabulary, text)] == []

@@ -19,6 +19,7 @@ from anychip.engine.engine import Engine
 from anychip.engine.grammars import EngineGrammars
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.engine.tables import memory_table, operator_table
+from anychip.grammar.backend import backend_complaint
 from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
 from anychip.ops.record import Recorder
@@ -72,6 +73,9 @@ def build_engine(
     overlap: `Engine.step` is called in `Engine.serve` alone.
     Raises StartError with a text for the user; nothing stays open then.
     """
+    complaint = backend_complaint(config.grammar_backend)
+    if complaint is not None:
+        raise StartError(f"--grammar-backend: {complaint}")
     try:
         opened = open_run(config)
     except REFUSALS as error:
@@ -203,7 +207,9 @@ def _grammars(config: ServeConfig, opened: Opened) -> EngineGrammars | None:
         return None
     size = opened.plan.config.vocab_size
     path = Path(config.tokenizer_path or opened.checkpoint.path)
-    return EngineGrammars(path, size, jump_forward=not config.disable_jump_forward)
+    return EngineGrammars(
+        path, size, config.grammar_backend, jump_forward=not config.disable_jump_forward
+    )
 
 
 def _eos_ids(config: ServeConfig, opened: Opened) -> frozenset[int]:

@@ -11,7 +11,7 @@ from anychip.grammar.errors import GrammarError
 from anychip.request import Failure, FinishReason, Request, StepOutput
 
 if TYPE_CHECKING:
-    from anychip.grammar.compiler import Grammar
+    from anychip.grammar.backend import Grammar
 
 PATIENCE_S = 0.01
 """How long an engine with nothing else to do waits for a compile at a time."""

@@ -15,8 +15,8 @@ from anychip.request import GrammarSpec
 from anychip.run.masks import GrammarBroken, Words
 
 if TYPE_CHECKING:
-    from anychip.grammar.compiler import Grammar, GrammarCompiler
-    from anychip.grammar.matcher import Matcher
+    from anychip.grammar.backend import Grammar, Matcher
+    from anychip.grammar.compiler import GrammarCompiler
 
 _THREADS = 2
 
@@ -25,11 +25,14 @@ class EngineGrammars:
     """What the runner asks of grammars (`run.masks.Grammars`), and the compiles before.
 
     tokenizer: where it lies; the engine needs it for nothing else and opens it with the first
-    grammar. vocab_size: logits of a row. jump_forward: whether forced tokens are told.
+    grammar. vocab_size: logits of a row. backend: what
+    computes masks. jump_forward: whether forced tokens are told.
     """
 
-    def __init__(self, tokenizer: Path, vocab_size: int, *, jump_forward: bool = True) -> None:
-        self._tokenizer, self._vocab_size = tokenizer, vocab_size
+    def __init__(
+        self, tokenizer: Path, vocab_size: int, backend: str, *, jump_forward: bool = True
+    ) -> None:
+        self._tokenizer, self._vocab_size, self._backend = tokenizer, vocab_size, backend
         self._jump_forward = jump_forward
         self._matchers: dict[int, Matcher] = {}
         self._opening = threading.Lock()
@@ -46,7 +49,8 @@ class EngineGrammars:
         from anychip.text.load import open_tokenizer
 
         tokenizer = open_tokenizer(self._tokenizer)
-        return GrammarCompiler(vocabulary_of(tokenizer, self._vocab_size))
+        vocabulary = vocabulary_of(tokenizer, self._vocab_size)
+        return GrammarCompiler(vocabulary, backend=self._backend)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:

@@ -15,6 +15,7 @@ from typing import IO
 
 import msgspec
 
+from anychip.grammar.backend import LLGUIDANCE
 from anychip.grammar.check_frames import CheckReply, CheckSetup
 from anychip.grammar.errors import GrammarError
 from anychip.grammar.limits import GrammarLimits, check_size
@@ -45,7 +46,12 @@ class GrammarCheck:
     `close()`, a crash of the parent, or the limits.
     """
 
-    def __init__(self, vocabulary: Vocabulary, limits: GrammarLimits | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        limits: GrammarLimits | None = None,
+        backend: str = LLGUIDANCE,
+    ) -> None:
         self._limits = limits or GrammarLimits()
         self._setup = CheckSetup(
             vocabulary.pieces,
@@ -53,6 +59,7 @@ class GrammarCheck:
             vocabulary.eos_ids,
             vocabulary.size,
             self._limits,
+            backend,
         )
         self._pool = ThreadPoolExecutor(_THREADS, "grammar")
         self._turn = threading.Lock()  # held while the child works

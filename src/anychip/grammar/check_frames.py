@@ -9,13 +9,14 @@ from anychip.grammar.limits import GrammarLimits
 
 
 class CheckSetup(msgspec.Struct, frozen=True, array_like=True):
-    """The vocabulary to check against (see Vocabulary), and the limits."""
+    """The vocabulary to check against (see Vocabulary), the limits, and which backend is served."""
 
     pieces: tuple[bytes, ...]
     special: dict[str, int]
     eos_ids: tuple[int, ...]
     size: int
     limits: GrammarLimits
+    backend: str
 
 
 class CheckReply(msgspec.Struct, frozen=True, array_like=True):

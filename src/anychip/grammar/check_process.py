@@ -15,12 +15,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from anychip.grammar.backend import Matcher, open_backend
 from anychip.grammar.check_frames import CheckReply, CheckSetup
-from anychip.grammar.compiler import GrammarCompiler
 from anychip.grammar.errors import GrammarError
-from anychip.grammar.json_schema import find_complaint, json_source
-from anychip.grammar.json_text import read_json
-from anychip.grammar.translate import translate
 from anychip.grammar.vocabulary import Vocabulary
 from anychip.request import GrammarSpec
 from anychip.text.render_frames import read_frame, write_frame
@@ -32,7 +29,7 @@ class Checker:
     def __init__(self, setup: CheckSetup) -> None:
         self._limits = setup.limits
         self._vocabulary = Vocabulary(setup.pieces, setup.special, setup.eos_ids, setup.size)
-        self._compiler = GrammarCompiler(self._vocabulary, setup.limits)
+        self._backend = open_backend(setup.backend, self._vocabulary, setup.limits)
         self._words = np.zeros(self._vocabulary.words, np.int32)
 
     def answer(self, spec: GrammarSpec) -> CheckReply:
@@ -49,15 +46,23 @@ class Checker:
         return CheckReply()
 
     def _check(self, spec: GrammarSpec) -> None:
-        source = translate(spec, self._vocabulary, self._limits)
         try:
-            matcher = self._compiler.compile_source(source).matcher()
-            matcher.fill(self._words)
+            self._follow(self._backend.grammar(self._backend.source(spec)).matcher())
         except GrammarError as error:
-            if spec.kind != "json_schema" or error.pointer:
+            if error.pointer:
                 raise
-            schema = json_source(read_json(spec.text, "the schema", self._limits), True)
-            raise GrammarError(error.text, find_complaint(schema)) from error
+            raise GrammarError(error.text, self._backend.complaint(spec)) from error
+
+    def _follow(self, matcher: Matcher) -> None:
+        """Go on by tokens from the middle of each mask."""
+        for _ in range(self._backend.tried_tokens):
+            matcher.fill(self._words)
+            if matcher.finished:
+                break
+            allowed = np.flatnonzero(np.unpackbits(self._words.view(np.uint8), bitorder="little"))
+            token = int(allowed[len(allowed) // 2])
+            if not matcher.accept(token):
+                raise GrammarError(f"token {token} breaks the grammar, though its mask allows it")
 
 
 def main() -> None:

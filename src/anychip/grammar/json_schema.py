@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ WHITESPACE = r"[ \n\r\t]{1,64}"
 _ESCAPES = 'nrbtf\\"'
 """Without \\u: a property's name could be spelled twice, and the second time be another's."""
 _ROOT = "x-root"
+Refuses = Callable[[dict[str, Any]], bool]
 
 
 def json_source(schema: Any, any_whitespace: bool) -> str:
@@ -30,13 +32,26 @@ def json_source(schema: Any, any_whitespace: bool) -> str:
     return write_json({**clean_schema(schema), "x-guidance": options})
 
 
-def find_complaint(source: str) -> str | None:
-    """The JSON pointer of the smallest part of a schema that llguidance refuses, of a keyword where
-    it is one; None where it refuses none. source: what `json_source` wrote."""
-    probe = _Probe(source)
+def llguidance_complaint(source: str) -> str | None:
+    """`find_complaint` of llguidance. source: what `json_source` wrote."""
+    schema = json.loads(source)
+    options = schema.pop("x-guidance")
+
+    def refuses(part: dict[str, Any]) -> bool:
+        text = write_json({**part, "x-guidance": options})
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(text)
+        return bool(llguidance.LLMatcher.validate_grammar(grammar))
+
+    return find_complaint(schema, refuses)
+
+
+def find_complaint(schema: dict[str, Any], refuses: Refuses) -> str | None:
+    """The JSON pointer of the smallest part of a schema that a backend refuses, of a keyword where
+    it is one; None where it refuses none."""
+    probe = _Probe(schema, refuses)
     if not probe.refuses_at(""):
         return None
-    pointer, schema = "", probe.schema
+    pointer = ""
     while True:
         below = _schemas_below(schema, pointer)
         found = next(((at, one) for at, one in below if probe.refuses_at(at)), None)
@@ -53,10 +68,9 @@ def find_complaint(source: str) -> str | None:
 class _Probe:
     """Compiles parts of a schema, with what they refer to."""
 
-    def __init__(self, source: str) -> None:
-        self.schema: dict[str, Any] = json.loads(source)
-        self._options = self.schema.pop("x-guidance")
-        self._inner = _moved(self.schema)
+    def __init__(self, schema: dict[str, Any], refuses: Refuses) -> None:
+        self._whole_refuses = refuses
+        self._inner = _moved(schema)
 
     def refuses_at(self, pointer: str) -> bool:
         return self._refuses({"$ref": f"#/{_ROOT}{quote(pointer)}"})
@@ -65,9 +79,7 @@ class _Probe:
         return self._refuses(_moved(part))
 
     def _refuses(self, part: dict[str, Any]) -> bool:
-        probe = {**part, _ROOT: self._inner, "x-guidance": self._options}
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(write_json(probe))
-        return bool(llguidance.LLMatcher.validate_grammar(grammar))
+        return self._whole_refuses({**part, _ROOT: self._inner})
 
 
 def _moved(value: Any) -> Any:

@@ -18,6 +18,8 @@ class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
     compile_bytes: that the process that checks may grow by (Linux; elsewhere its whole size).
     cache_bytes: upper bound of what compiled grammars that nobody uses may keep.
     lexer_states: states that one compiled grammar remembers; past it, it is compiled anew.
+    step_s: processor seconds of one mask or one token, past which the request ends; for backends
+    that do not bound what a parser holds.
     """
 
     text_bytes: int = 256 << 10
@@ -27,6 +29,7 @@ class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
     compile_bytes: int = 1 << 30
     cache_bytes: int = 512 << 20
     lexer_states: int = 16_000
+    step_s: float = 0.5
 
 
 def check_size(spec: GrammarSpec, limits: GrammarLimits) -> None:

@@ -12,9 +12,9 @@ from anychip.grammar.errors import GrammarError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FORCED_BYTES = 4096
+FORCED_BYTES = 4096
 """Of a forced text that are split into tokens at once."""
-_UNSURE = 8
+UNSURE = 8
 """Last tokens of a text that was cut: with what follows they might be split otherwise."""
 _SPECIAL = 0xFF
 """Begins the name of a special token in forced bytes; no UTF-8 has it."""
@@ -35,7 +35,7 @@ class Source(Protocol):
         """Tokens that write `text`."""
 
 
-class Matcher:
+class LlguidanceMatcher:
     """Not thread-safe; matchers of one grammar may be used from different threads."""
 
     def __init__(self, source: Source) -> None:
@@ -75,23 +75,18 @@ class Matcher:
         if self.finished:
             return ()
         text = self._parser.compute_ff_bytes()
-        if len(text) <= _FORCED_BYTES or _SPECIAL in text[:_FORCED_BYTES]:
+        if len(text) <= FORCED_BYTES or _SPECIAL in text[:FORCED_BYTES]:
             found = self._parser.compute_ff_tokens()
         else:
-            found = self._source.split(_beginning(text))[:-_UNSURE]
+            found = self._source.split(beginning(text))[:-UNSURE]
         return tuple(t for t in found if t not in self._source.eos_ids)
 
     def fill(self, words: NDArray[np.int32]) -> None:
         """Write the mask: int32 [ceil(V/32)]; token t is bit t % 32 of word t // 32, set where it
         is allowed. Raises GrammarError where the grammar has become too complex to go on."""
-        if words.dtype != np.int32 or words.shape != (self._source.words,):
-            raise ValueError(
-                f"a mask is int32 [{self._source.words}], not {words.dtype} {list(words.shape)}"
-            )
-        if not words.flags.c_contiguous:
-            raise ValueError("a mask must be contiguous")
+        check_words(words, self._source.words)
         if self.finished:
-            self._fill_end(words)
+            fill_ends(words, self._source.eos_ids)
             return
         self._compute(words)
         if self._parser.is_error():
@@ -101,9 +96,9 @@ class Matcher:
         if not words.any():
             raise GrammarError("the grammar leads to a place where no token fits")
 
-    def copy(self) -> Matcher:
+    def copy(self) -> LlguidanceMatcher:
         """An independent matcher in the same place."""
-        other = object.__new__(Matcher)
+        other = object.__new__(LlguidanceMatcher)
         other._source = self._source
         other._root = self._root
         other._parser = self._parser.deep_copy()
@@ -113,12 +108,6 @@ class Matcher:
 
     def _compute(self, words: NDArray[np.int32]) -> None:
         self._parser.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-
-    def _fill_end(self, words: NDArray[np.int32]) -> None:
-        words[:] = 0
-        bits = words.view(np.uint32)
-        for token in self._source.eos_ids:
-            bits[token // 32] |= np.uint32(1 << (token % 32))
 
     def _take_end(self, token: int) -> bool:
         """An end-of-sequence token, which a grammar may also ask for as a part of its own."""
@@ -170,12 +159,30 @@ class Matcher:
         raise GrammarError(f"no text fits the grammar{why}")
 
 
-def _beginning(text: bytes) -> bytes:
-    """As many bytes as are split at once, or a few less: no character is cut."""
-    end = _FORCED_BYTES
+def beginning(text: bytes) -> bytes:
+    """As much of a forced text as is split at once: no character is cut."""
+    if len(text) <= FORCED_BYTES:
+        return text
+    end = FORCED_BYTES
     while text[end] & 0xC0 == 0x80:
         end -= 1
     return text[:end]
+
+
+def check_words(words: NDArray[np.int32], count: int) -> None:
+    """ValueError for what is no mask of `count` words."""
+    if words.dtype != np.int32 or words.shape != (count,):
+        raise ValueError(f"a mask is int32 [{count}], not {words.dtype} {list(words.shape)}")
+    if not words.flags.c_contiguous:
+        raise ValueError("a mask must be contiguous")
+
+
+def fill_ends(words: NDArray[np.int32], eos_ids: tuple[int, ...]) -> None:
+    """A mask that allows these tokens alone."""
+    words[:] = 0
+    bits = words.view(np.uint32)
+    for token in eos_ids:
+        bits[token // 32] |= np.uint32(1 << (token % 32))
 
 
 _NOISE = (

@@ -22,21 +22,15 @@ def structural_to_lark(
     value: Any, vocabulary: Vocabulary, limits: GrammarLimits, any_whitespace: bool
 ) -> str:
     """Lark for a structural tag, of either form. GrammarError with the pointer of what is wrong."""
-    if not isinstance(value, dict):
-        raise GrammarError("a structural tag is an object")
-    writer = _Writer(vocabulary, limits, any_whitespace)
-    if "format" in value:
-        fields.check_fields(value, frozenset({"type", "format"}), "")
-        start = writer.format(value["format"], "/format", ("",), last=True)
-    else:
-        fields.check_fields(value, frozenset({"type", "structures", "triggers"}), "")
-        start = writer.structures(value)
-    return writer.source(start)
+    return TagWriter(vocabulary, limits, any_whitespace).whole(value)
 
 
-class _Writer:
-    """after, in what follows: the texts one of which must follow the part; ("",) is nothing.
-    last: whether nothing but that may follow."""
+class TagWriter:
+    """Writes Lark; for another language, a few of its parts are written anew.
+
+    after, in what follows: the texts one of which must follow the part; ("",) is nothing.
+    last: whether nothing but that may follow.
+    """
 
     def __init__(self, vocabulary: Vocabulary, limits: GrammarLimits, any_whitespace: bool) -> None:
         self._vocabulary = vocabulary
@@ -60,6 +54,18 @@ class _Writer:
             "star": self._repeated,
             "repeat": self._repeated,
         }
+
+    def whole(self, value: Any) -> str:
+        """The grammar of a structural tag of either form."""
+        if not isinstance(value, dict):
+            raise GrammarError("a structural tag is an object")
+        if "format" in value:
+            fields.check_fields(value, frozenset({"type", "format"}), "")
+            start = self.format(value["format"], "/format", ("",), last=True)
+        else:
+            fields.check_fields(value, frozenset({"type", "structures", "triggers"}), "")
+            start = self.structures(value)
+        return self.source(start)
 
     def source(self, start: str) -> str:
         return "\n".join([f"start: {start}", *self._lines]) + "\n"
@@ -109,8 +115,11 @@ class _Writer:
                 raise GrammarError(
                     "any_text must be at the end, or have a text after it that ends it", pointer
                 )
-            return self._terminal(f"/{_ANY}/")
+            return self._free()
         return " | ".join(self._text_until(text, pointer) for text in after).join("()")
+
+    def _free(self) -> str:
+        return self._terminal(f"/{_ANY}/")
 
     def _text_until(self, text: str, pointer: str) -> str:
         """Any text up to and with the first `text`, which may hold special tokens."""
@@ -261,29 +270,38 @@ class _Writer:
         direct = " | ".join(f"{self._spelled(begin)} {rest}" for begin, rest in tags).join("()")
         if stop and at_once:
             return direct
-        texts = [one for one in triggers if self._is_text(one)]
-        banned = "|".join(map(regex_text, texts))
-        without = f" & ~/{_ANY}(?:{banned}){_ANY}/" if texts else ""
-        free = self._terminal(f"/{_ANY}/{without}")
-        begins = {trigger: self._trigger(trigger, free) for trigger in triggers}
-        after_text = []
+        ways: dict[str, list[str]] = {trigger: [] for trigger in triggers}
         for at, (begin, rest) in enumerate(tags):
             trigger = next((one for one in triggers if begin.startswith(one)), None)
             if trigger is None:
                 raise GrammarError("begin must begin with one of the triggers", step(pointer, at))
-            left = self._spelled(begin[len(trigger) :])
-            after_text.append(f"{begins[trigger]} {left} {rest}")
-        one_tag = self._rule(" | ".join(after_text))
+            ways[trigger].append(f"{self._spelled(begin[len(trigger) :])} {rest}")
+        return self._free_until(ways, stop=stop, first=direct if at_once else "")
+
+    def _free_until(self, ways: Mapping[str, list[str]], *, stop: bool, first: str) -> str:
+        """Any text up to a trigger, then one of its ways. first: what comes before all that."""
+        texts = [one for one in ways if self._is_text(one)]
+        banned = "|".join(map(regex_text, texts))
+        without = f" & ~/{_ANY}(?:{banned}){_ANY}/" if texts else ""
+        free = self._terminal(f"/{_ANY}/{without}")
+        begins = {trigger: self._trigger(trigger, free) for trigger in ways}
+        one_tag = self._rule(
+            " | ".join(f"{begins[trigger]} {one}" for trigger in ways for one in ways[trigger])
+        )
         if stop:
             return f"({one_tag} | {free})"
-        return f"{direct if at_once else ''} ({one_tag})* {free}"
+        return f"{first} ({one_tag})* {free}"
 
     def _trigger(self, trigger: str, free: str) -> str:
-        parts = self._parts(trigger)
-        if isinstance(parts[0], str) and len(parts) == 1:
+        if self._is_text(trigger):
             return self._rule(f"/{_ANY}{regex_text(trigger)}/", "lazy")
+        return free + self._special(trigger)
+
+    def _special(self, trigger: str) -> str:
+        """A trigger that is a special token."""
+        parts = self._parts(trigger)
         if len(parts) == 1:
-            return free + self._joined(parts)
+            return self._joined(parts)
         raise GrammarError(
             f"the trigger {trigger!r:.60} mixes text and a special token; it must be one of both"
         )

@@ -56,6 +56,11 @@ def schema_grammar(source: str) -> str:
 
 
 def _choice(spec: GrammarSpec, limits: GrammarLimits) -> str:
+    return f"start: CHOICE\nCHOICE: {' | '.join(map(literal, choices_of(spec, limits)))}\n"
+
+
+def choices_of(spec: GrammarSpec, limits: GrammarLimits) -> list[str]:
+    """The texts of a choice. GrammarError with the pointer of what is none."""
     choices = read_json(spec.text, "the choice", limits)
     if not isinstance(choices, list) or not choices:
         raise GrammarError("a choice is a list with an entry")
@@ -65,7 +70,7 @@ def _choice(spec: GrammarSpec, limits: GrammarLimits) -> str:
         if not isinstance(choice, str) or not choice:
             shown = json.dumps(choice)
             raise GrammarError(f"must be a text, not {shown:.60}", step("", at))
-    return f"start: CHOICE\nCHOICE: {' | '.join(map(literal, choices))}\n"
+    return choices
 
 
 _TRANSLATIONS: Mapping[str, Callable[[GrammarSpec, GrammarLimits], str]] = {

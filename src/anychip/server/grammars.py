@@ -65,4 +65,5 @@ class Grammars:
 
     @cached_property
     def _check(self) -> GrammarCheck:
-        return GrammarCheck(vocabulary_of(self._tokenizer, self._client.info.vocab_size))
+        vocabulary = vocabulary_of(self._tokenizer, self._client.info.vocab_size)
+        return GrammarCheck(vocabulary, backend=self._config.grammar_backend)

@@ -18,9 +18,8 @@ class OutputSettings:
             "output",
             "what computes the masks of structured output; none: requests for it are refused",
             "NAME",
-            choices=("llguidance", "none"),
-            way_out="llguidance takes the same schemas, regexes, grammars and structural tags; "
-            "xgrammar needs torch",
+            choices=("llguidance", "xgrammar", "none"),
+            way_out="llguidance takes the same schemas, regexes, grammars and structural tags",
             differs="is xgrammar",
         ),
     )
