@@ -49,7 +49,7 @@ def converted(schema: dict[str, Any], any_whitespace: bool) -> str:
 
 def _made_exact(text: str, prepared: Prepared) -> str:
     lines = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         fixed = _ESCAPE if line.startswith("basic_escape ::=") else line
         fixed = _CODE.sub(lambda found: f"\\u00{found[1]}" if found[1] else found[0], fixed)
         fixed = _TOKEN.sub(
@@ -59,7 +59,7 @@ def _made_exact(text: str, prepared: Prepared) -> str:
             fixed,
         )
         lines.append(_MARKED.sub(lambda found: prepared.strings[found[1]], fixed))
-    exact = "\n".join(lines) + "\n"
+    exact = "\n".join(lines)
     if _BY_NUMBER in exact or any(token in exact for token in ("Regex(", "TagDispatch(")):
         outside = _TOKEN.sub(lambda found: "" if found[0][0] in '"[' else found[0], exact)
         if _BY_NUMBER in exact or "Regex(" in outside or "TagDispatch(" in outside:
@@ -69,7 +69,7 @@ def _made_exact(text: str, prepared: Prepared) -> str:
 
 def renamed(rules: str, mark: str) -> str:
     """The same rules, each name begun with `mark`, so that they may stand beside others."""
-    names = {line.split(" ::= ")[0] for line in rules.splitlines() if " ::= " in line}
+    names = {line.split(" ::= ")[0] for line in rules.split("\n") if " ::= " in line}
 
     def one(found: re.Match[str]) -> str:
         return mark + found[0] if found[0] in names else found[0]
