@@ -375,7 +375,8 @@ class Life:
         assert stats.retractions == sum(o.retractions for o in last.values())
         assert stats.cached_tokens == sum(o.cached_tokens for o in last.values())
         assert stats.steps == self.steps and stats.check_violations == 0
-        assert stats.timed_out == sum(o.failure is not Failure.INTERNAL for o in last.values())
+        overdue = (Failure.WAITED_TOO_LONG, Failure.RAN_TOO_LONG)
+        assert stats.timed_out == sum(o.failure in overdue for o in last.values())
         assert stats.preemptions <= stats.retractions and 0.0 <= stats.expected_output <= 1.0
         self.seen["preempted"] += stats.preemptions
         if self.world.options.hooks.force_miss or not self.world.options.radix:

@@ -31,7 +31,7 @@ def test_a_chat_is_answered(client):
 
 
 def test_the_second_turn_hits_the_cache(client):
-    first = [{"role": "user", "content": "a question that nobody asked before"}]
+    first = [{"role": "user", "content": "Q7: what did nobody ask before?"}]
     answer = ask(client, first)
     assert answer.usage.prompt_tokens_details.cached_tokens < 16
     said = {"role": "assistant", "content": answer.choices[0].message.content}
