@@ -109,7 +109,7 @@ def main() -> None:
     asked = parser.parse_args()
     if min(asked.repeats, *asked.streams) < 1:
         parser.error("--repeats and --streams: 1 or more")
-    print("| streams | setting | tokens/s | steps | free / it, ms a token |\n" + "|---" * 5 + "|")
+    print("| streams | setting | tokens/s | steps | rate, of free |\n" + "|---" * 5 + "|")
     for streams, rounds in run(asked).items():
         for mode in MODES:
             rate = statistics.median(r[mode]["tokens"] / r[mode]["seconds"] for r in rounds)
