@@ -26,6 +26,7 @@ from anychip.schedule.sequence import Sequence
 FAILED = "the chip said no"
 RULED_OUT = "no token may follow"
 HANG_S = 5.0
+OVERDUE = (Failure.WAITED_TOO_LONG, Failure.RAN_TOO_LONG)
 """An event takes a millisecond; one that takes so long is taken for an endless loop."""
 
 
@@ -299,10 +300,9 @@ class Life:
         self.seen["retracted"] += output.retractions
         self.seen["cached"] += output.cached_tokens
         assert output.cached_tokens < len(request.prompt)
-        if request.params.prompt_logprobs >= 0 and request.params.prompt_logprobs_from < len(
-            request.prompt
-        ):
-            assert output.cached_tokens < request.params.prompt_logprobs_from
+        params, length = request.params, len(request.prompt)
+        if params.prompt_logprobs >= 0 and params.prompt_logprobs_from < length:
+            assert output.cached_tokens < params.prompt_logprobs_from
         self._assert_told(request, tokens, whole=due is None and output.error is None)
         if due is FinishReason.ABORT:
             assert output.finish is FinishReason.ABORT
@@ -375,8 +375,7 @@ class Life:
         assert stats.retractions == sum(o.retractions for o in last.values())
         assert stats.cached_tokens == sum(o.cached_tokens for o in last.values())
         assert stats.steps == self.steps and stats.check_violations == 0
-        overdue = (Failure.WAITED_TOO_LONG, Failure.RAN_TOO_LONG)
-        assert stats.timed_out == sum(o.failure in overdue for o in last.values())
+        assert stats.timed_out == sum(o.failure in OVERDUE for o in last.values())
         assert stats.preemptions <= stats.retractions and 0.0 <= stats.expected_output <= 1.0
         self.seen["preempted"] += stats.preemptions
         if self.world.options.hooks.force_miss or not self.world.options.radix:
