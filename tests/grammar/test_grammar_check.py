@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from anychip.grammar.check import GrammarCheck
 from anychip.grammar.check_frames import CheckSetup
 from anychip.grammar.check_process import Checker
-from anychip.grammar.errors import GrammarError
+from anychip.grammar.errors import GrammarError, NotChecked
 from anychip.grammar.limits import KINDS, GrammarLimits
 from anychip.request import GrammarSpec
 
@@ -145,24 +145,30 @@ def test_a_cancelled_check_ends_its_compile_at_once(vocabulary):
         check.close()
 
 
-def test_closing_ends_what_is_being_compiled(vocabulary):
-    check = long_check(vocabulary)
+def compiling(check):
+    """A thread in which a check is under way that never ends, and what it will raise."""
     told = []
 
     def work():
         try:
             check.check(endless())
         except GrammarError as error:
-            told.append(error.text)
+            told.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     while check._running is None:
         thread.join(0.01)
+    return thread, told
+
+
+def test_closing_ends_what_is_being_compiled(vocabulary):
+    check = long_check(vocabulary)
+    thread, told = compiling(check)
     pid = pid_of(check)
     check.close()
     thread.join(30)
-    assert told and "killed" in told[0]
+    assert isinstance(told[0], NotChecked) and "killed" in told[0].text
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -170,21 +176,10 @@ def test_closing_ends_what_is_being_compiled(vocabulary):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_is_ended_while_it_compiles_says_nothing_of_the_grammar(check, number):
     check.check(GrammarSpec("regex", f"c{int(number)}"))
-    told = []
-
-    def work():
-        try:
-            check.check(endless())
-        except GrammarError as error:
-            told.append(error.text)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    while check._running is None:
-        thread.join(0.01)
+    thread, told = compiling(check)
     os.kill(pid_of(check), number)
     thread.join(30)
-    assert told and "send it again" in told[0]
+    assert isinstance(told[0], NotChecked) and "send it again" in told[0].text
     assert check._remembered(endless()) is None
     check.check(GrammarSpec("regex", f"d{int(number)}"))
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from anychip.grammar.check import GrammarCheck
+from anychip.grammar.errors import NotChecked
 from anychip.request import GrammarSpec
 from anychip.server.errors import ApiError
 from anychip.server.grammar_fields import GrammarWish
@@ -52,6 +53,15 @@ def test_as_many_wait_as_may_be_queued(grammars):
     codes = [refusal(one) for one in asyncio.run(gathered(mine, 5))]
     assert codes == ["queue_timeout"] * 3 + ["queue_full"] * 2  # one is checked, two wait
     assert [refusal(one) for one in asyncio.run(gathered(mine, 1))] == ["queue_timeout"]
+
+
+def test_a_check_that_was_killed_says_nothing_of_the_grammar(grammars, monkeypatch):
+    async def check(self, spec):
+        raise NotChecked("killed; send it again")
+
+    mine = grammars()
+    monkeypatch.setattr(GrammarCheck, "check_async", check)
+    assert [refusal(one) for one in asyncio.run(gathered(mine, 1))] == ["grammar_not_checked"]
 
 
 async def gathered(grammars, count):

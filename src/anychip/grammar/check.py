@@ -6,22 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
 
 import msgspec
 
 from anychip.grammar.backend import LLGUIDANCE
 from anychip.grammar.check_frames import CheckReply, CheckSetup
-from anychip.grammar.errors import GrammarError
+from anychip.grammar.errors import GrammarError, NotChecked
 from anychip.grammar.limits import GrammarLimits, check_size
 from anychip.grammar.vocabulary import Vocabulary
 from anychip.request import GrammarSpec
-from anychip.text.render_frames import read_frame, write_frame
+from anychip.text.framed_child import Child, end_child, exchange, send, start_child
 
 _THREADS = 4
 """Checks that wait for their turn; more wait for one of these."""
@@ -64,7 +61,7 @@ class GrammarCheck:
         self._pool = ThreadPoolExecutor(_THREADS, "grammar")
         self._turn = threading.Lock()  # held while the child works
         self._state = threading.Lock()  # held for moments, never while something waits
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._running: _Job | None = None
         self._known: OrderedDict[GrammarSpec, CheckReply] = OrderedDict()
         self._known_bytes = 0
@@ -75,7 +72,8 @@ class GrammarCheck:
             self._live()
 
     def check(self, spec: GrammarSpec) -> None:
-        """Return where `spec` can be served; GrammarError where not. Waits for its turn."""
+        """Return where `spec` can be served; GrammarError where not, NotChecked
+        where nobody could tell. Waits for its turn."""
         check_size(spec, self._limits)
         _raise(self._remembered(spec) or self._reply(spec, _Job()))
 
@@ -114,7 +112,7 @@ class GrammarCheck:
             self._running = None if job.cancelled else job
         if job.cancelled:
             return CheckReply("the request was cancelled")
-        body = _exchange(child, msgspec.msgpack.encode(spec))
+        body = exchange(child, msgspec.msgpack.encode(spec))
         with self._state:
             self._running = None
         if job.cancelled:
@@ -125,8 +123,8 @@ class GrammarCheck:
         else:
             status = self._end()
             reply = self._obituary(status)
-            if -status in _FROM_OUTSIDE:
-                return reply  # it says nothing of the grammar
+            if reply.later:
+                return reply
         self._remember(spec, reply)
         return reply
 
@@ -147,35 +145,22 @@ class GrammarCheck:
             while self._known_bytes > _REMEMBERED_BYTES:
                 self._known_bytes -= _size(self._known.popitem(last=False)[0])
 
-    def _live(self) -> subprocess.Popen[bytes]:
+    def _live(self) -> Child:
         if self._child is not None and self._child.poll() is not None:
             self._end()
         if self._child is not None:
             return self._child
-        child = subprocess.Popen(
-            [sys.executable, "-m", "anychip.grammar.check_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C is the parent's to answer
-        )
+        child = start_child("anychip.grammar.check_process")
         with self._state:
             self._child = child
-        _send(child, msgspec.msgpack.encode(self._setup))
+        send(child, msgspec.msgpack.encode(self._setup))
         return child
 
     def _end(self) -> int:
         """End the child and wait for it; its exit status."""
         with self._state:
             child, self._child = self._child, None
-        if child is None:
-            return 0
-        child.kill()
-        for pipe in _pipes(child):
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue  # the unsent rest of a frame; its reader is gone
-        return child.wait()
+        return 0 if child is None else end_child(child)
 
     def _obituary(self, status: int) -> CheckReply:
         limits = self._limits
@@ -185,7 +170,9 @@ class GrammarCheck:
                 "(fewer alternatives, smaller counts, patterns that do not overlap)"
             )
         if -status in _FROM_OUTSIDE:
-            return CheckReply("the process that checks grammars was killed; send it again")
+            return CheckReply(
+                "the process that checks grammars was killed; send it again", later=True
+            )
         if status >= 0:
             raise RuntimeError(f"the process that checks grammars ended with status {status}")
         return CheckReply(
@@ -195,30 +182,11 @@ class GrammarCheck:
 
 
 def _raise(reply: CheckReply) -> None:
+    if reply.later:
+        raise NotChecked(reply.error or "", reply.pointer)
     if reply.error is not None:
         raise GrammarError(reply.error, reply.pointer)
 
 
 def _size(spec: GrammarSpec) -> int:
     return len(spec.text) + 512
-
-
-def _exchange(child: subprocess.Popen[bytes], frame: bytes) -> bytes | None:
-    """What the child answers; None where it ended."""
-    source, _ = _pipes(child)
-    return read_frame(source) if _send(child, frame) else None
-
-
-def _send(child: subprocess.Popen[bytes], frame: bytes) -> bool:
-    try:
-        write_frame(_pipes(child)[1], frame)
-    except BrokenPipeError:
-        return False
-    return True
-
-
-def _pipes(child: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    """The child's output to read from and its input to write to."""
-    if child.stdout is None or child.stdin is None:
-        raise RuntimeError("the process that checks grammars was started without pipes")
-    return child.stdout, child.stdin

@@ -1,5 +1,5 @@
 """What the process that checks grammars and its parent say to each other (frames: see
-text/render_frames.py). The first frame to the child is its CheckSetup."""
+text/frames.py). The first frame to the child is its CheckSetup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class CheckSetup(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckReply(msgspec.Struct, frozen=True, array_like=True):
-    """Nothing wrong, or what is and where."""
+    """Nothing wrong, or what is and where. later: it was not judged, and may be sent again."""
 
     error: str | None = None
     pointer: str | None = None
+    later: bool = False

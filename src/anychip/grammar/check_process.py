@@ -20,7 +20,7 @@ from anychip.grammar.check_frames import CheckReply, CheckSetup
 from anychip.grammar.errors import GrammarError
 from anychip.grammar.vocabulary import Vocabulary
 from anychip.request import GrammarSpec
-from anychip.text.render_frames import read_frame, write_frame
+from anychip.text.frames import read_frame, write_frame
 
 
 class Checker:

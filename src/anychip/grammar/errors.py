@@ -23,3 +23,7 @@ class GrammarError(ValueError):
 def step(pointer: str, key: str | int) -> str:
     """The JSON pointer of `key` under `pointer` (RFC 6901)."""
     return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+
+
+class NotChecked(GrammarError):
+    """A grammar was not judged, through no fault of its own: it may be sent again (HTTP 503)."""

@@ -10,7 +10,7 @@ import msgspec
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
 from anychip.grammar.check import GrammarCheck
-from anychip.grammar.errors import GrammarError
+from anychip.grammar.errors import GrammarError, NotChecked
 from anychip.grammar.vocabulary import vocabulary_of
 from anychip.server.errors import unavailable
 from anychip.server.grammar_fields import GrammarWish, refused
@@ -40,7 +40,7 @@ class Grammars:
 
     async def check(self, wish: GrammarWish) -> None:
         """ApiError 400 where the grammar cannot be served, 503 where too many calls wait for
-        their check, or this one has waited for too long."""
+        their check, this one has waited for too long, or the process that checks was killed."""
         if self._config.grammar_backend == "none":
             raise refused(wish, "this server runs with --grammar-backend none", None)
         most, patience_s = self._config.max_queued_requests, self._config.waiting_timeout
@@ -50,6 +50,8 @@ class Grammars:
         self._waiting += 1
         try:
             await asyncio.wait_for(self._check.check_async(wish.spec), patience_s)
+        except NotChecked as error:
+            raise unavailable(f"{wish.field}: {error.text}", "grammar_not_checked") from error
         except GrammarError as error:
             raise refused(wish, error.text, error.pointer) from error
         except asyncio.TimeoutError as error:

@@ -25,7 +25,8 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from anychip.text.render_frames import RenderJob, RenderReply, read_frame, write_frame
+from anychip.text.frames import read_frame, write_frame
+from anychip.text.render_frames import RenderJob, RenderReply
 
 MEMORY_LIMIT = 1 << 30  # bytes of address space, the interpreter itself included
 TEXT_LIMIT = 16 << 20  # characters of a rendered prompt

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from anychip.text.errors import TemplateError
-from anychip.text.render_frames import RenderJob, RenderReply, read_frame, write_frame
+from anychip.text.framed_child import Child, end_child, exchange, start_child
+from anychip.text.render_frames import RenderJob, RenderReply
 
 
 class RenderProcess:
@@ -24,7 +23,7 @@ class RenderProcess:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def start(self) -> None:
         """Start the process, so that the first render need not wait for it; does not wait."""
@@ -50,54 +49,27 @@ class RenderProcess:
             self._end()
 
     def _exchange(self, frame: bytes) -> bytes:
-        child = self._running()
-        source, sink = _pipes(child)
-        try:
-            write_frame(sink, frame)
-            body = read_frame(source)
-        except BrokenPipeError:
-            body = None
+        body = exchange(self._running(), frame)
         if body is None:
             raise TemplateError(self._obituary(self._end()))
         return body
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Child:
         if self._child is not None and self._child.poll() is not None:
             self._end()
         if self._child is None:
-            command = [sys.executable, "-m", "anychip.text.render"]
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # a terminal's Ctrl-C is the parent's to answer
-            )
+            self._child = start_child("anychip.text.render")
         return self._child
 
     def _end(self) -> int:
-        """Close both pipes, which ends an idle child, and wait for it; its exit status."""
+        """End it and wait for it; its exit status."""
         child, self._child = self._child, None
-        if child is None:
-            return 0
-        child.kill()
-        for pipe in _pipes(child):
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue  # the unsent rest of a frame; its reader is gone
-        return child.wait()
+        return 0 if child is None else end_child(child)
 
     def _obituary(self, status: int) -> str:
         if status == -signal.SIGALRM:
             return f"the chat template took longer than {self._limit_s:g} s and was stopped"
         return f"the chat template ended its renderer (exit status {status}) and was stopped"
-
-
-def _pipes(child: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    """The child's output to read from and its input to write to."""
-    if child.stdout is None or child.stdin is None:
-        raise RuntimeError("the renderer was started without pipes")
-    return child.stdout, child.stdin
 
 
 def _encode(job: RenderJob) -> bytes:
