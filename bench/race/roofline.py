@@ -41,7 +41,8 @@ class Work:
 
 def work_of(path: Path) -> Work:
     """Raises CheckpointError."""
-    from anychip.contract.weights import WeightUse, format_bytes
+    from anychip.contract.formats import format_bytes
+    from anychip.contract.weights import WeightUse
     from anychip.model.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(path)

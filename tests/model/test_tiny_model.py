@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from answers.equality import config, greedy
-from anychip.contract.weights import BLOCK_FORMATS, HostWeight
+from anychip.contract.formats import BLOCK_FORMATS
+from anychip.contract.weights import HostWeight
 from anychip.engine.offline import OfflineEngine
 from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError, UnsupportedModel

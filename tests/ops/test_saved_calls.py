@@ -14,7 +14,8 @@ import pytest
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
-from anychip.contract.weights import BLOCK_FORMATS, HostWeight, format_bytes
+from anychip.contract.formats import BLOCK_FORMATS, format_bytes
+from anychip.contract.weights import HostWeight
 from anychip.ops.cases import cases
 from anychip.ops.check import result_dtype
 from anychip.ops.oracle import CacheArrays, filled

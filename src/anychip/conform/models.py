@@ -37,8 +37,8 @@ from anychip.conform.proof import (
 )
 from anychip.conform.subject import Subject
 from anychip.contract.dtype import DType
+from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.registration import Chip
-from anychip.contract.weights import BLOCK_FORMATS
 from anychip.model.checkpoint import Checkpoint
 from anychip.ops.check import CONTROL_FACTOR, relative_l2
 from anychip.ops.decide import MissingOperator

@@ -10,10 +10,11 @@ from anychip.conform.operator_pages import repaged
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.registration import Capabilities, Chip
 from anychip.contract.signature import ArgKind, bind_inputs
 from anychip.contract.tensor import Shape
-from anychip.contract.weights import PLAIN_FORMATS, WeightUse
+from anychip.contract.weights import WeightUse
 from anychip.ops.cases import Case, cases
 from anychip.ops.placed import USES
 

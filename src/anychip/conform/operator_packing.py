@@ -5,9 +5,10 @@ from __future__ import annotations
 from anychip.conform.operator_parts import random_parts
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError
+from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
-from anychip.contract.weights import BLOCK_FORMATS, WeightUse
+from anychip.contract.weights import WeightUse
 
 UNKNOWN = "q9_9"
 SIDE = 1024

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.dtype import DType
+from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.tensor import Shape
-from anychip.contract.weights import BLOCK_FORMATS, HostWeight
+from anychip.contract.weights import HostWeight
 from anychip.hostops import NUMPY_DTYPES
 from anychip.model.formats import dequantize
 from anychip.ops.cases.draw import draw

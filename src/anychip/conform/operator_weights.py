@@ -16,10 +16,11 @@ from anychip.conform.proof import Proof, Status, failed, inconclusive, passed
 from anychip.conform.subject import Subject
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.operators import Implementation
 from anychip.contract.registration import Chip
 from anychip.contract.signature import ArgKind
-from anychip.contract.weights import PLAIN_FORMATS, WeightUse
+from anychip.contract.weights import WeightUse
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases import Case
 from anychip.ops.cases.grid import sized

@@ -18,6 +18,7 @@ from anychip.contract.errors import (
     ErrorKind,
 )
 from anychip.contract.execution import Queue
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.memory import Memory
 from anychip.contract.operators import OperatorTable
 from anychip.contract.optional import Capture, Communicator, Telemetry
@@ -32,7 +33,7 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
-from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, Weights
+from anychip.contract.weights import Weights
 
 PARTS: Mapping[str, type] = {
     "memory": Memory,

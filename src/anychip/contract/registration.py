@@ -13,12 +13,13 @@ from anychip.contract.cache import NHD
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ContractError, ErrorFact
 from anychip.contract.execution import Queue
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.layer import Layer, added, empty_slots, optional, required, takes
 from anychip.contract.memory import Memory
 from anychip.contract.operators import OperatorTable
 from anychip.contract.optional import Capture, Communicator, Telemetry
 from anychip.contract.version import CONTRACT
-from anychip.contract.weights import PLAIN_FORMATS, Weights
+from anychip.contract.weights import Weights
 
 ENTRY_POINT_GROUP = "anychip.chips"
 

@@ -8,24 +8,9 @@ from enum import Enum
 
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid
+from anychip.contract.formats import PLAIN_FORMATS, format_bytes
 from anychip.contract.layer import Layer, required
 from anychip.contract.tensor import Shape, Tensor
-
-PLAIN_FORMATS = tuple(d.value for d in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16))
-
-BLOCK_FORMATS = {"q8_0": (32, 34), "q4_0": (32, 18), "q4_1": (32, 20)}
-"""Quantized formats -> (elements, bytes) a block along K, as ggml defines them:
-q8_0: fp16 scale d, 32 int8 q; x = d*q. q4_0: fp16 d, 16 bytes of nibbles; x = d*(q-8).
-q4_1: fp16 d, fp16 m, 16 bytes; x = d*q + m. Low nibbles are elements 0..15, high 16..31."""
-
-
-def format_bytes(format: str, shape: Shape) -> int:
-    """Bytes of a weight of this format and shape (N, K), as a checkpoint holds it."""
-    size = math.prod(shape)
-    if format in BLOCK_FORMATS:
-        elements, nbytes = BLOCK_FORMATS[format]
-        return size // elements * nbytes
-    return size * DType(format).itemsize
 
 
 class WeightUse(str, Enum):
@@ -40,7 +25,7 @@ class WeightUse(str, Enum):
 class HostWeight:
     """A weight, or some of its rows, as the checkpoint holds it.
 
-    format: a plain dtype or a block format. shape: (N, K). data: raw bytes, row-major.
+    format: a name of `formats.py`. shape: (N, K). data: raw bytes, laid out as told there.
     """
 
     format: str

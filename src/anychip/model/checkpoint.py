@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.tensor import Shape
-from anychip.contract.weights import BLOCK_FORMATS, HostWeight
+from anychip.contract.weights import HostWeight
 from anychip.model.config import ModelConfig
 from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.folder import PICKLES, Folder

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anychip.contract.weights import PLAIN_FORMATS
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 
 ROPE_KINDS = ("default", "linear", "llama3")

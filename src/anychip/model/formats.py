@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.dtype import DType
-from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, HostWeight
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
 from anychip.model.mapped import SUPPORTED_FORMATS, format_nbytes
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anychip.contract.dtype import DType
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.tensor import Shape
-from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, HostWeight
+from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
 
 SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)

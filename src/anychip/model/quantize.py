@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, HostWeight
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
 from anychip.model.formats import Bytes, Floats, plain_weight
 from anychip.model.mapped import SUPPORTED_FORMATS

@@ -8,13 +8,14 @@ import numpy as np
 
 from anychip.contract.cache import CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.memory import Memory
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, ImplKind, Launch
 from anychip.contract.operators import Value as Operand
 from anychip.contract.registration import Chip
 from anychip.contract.signature import Arg, ArgKind, Spec
 from anychip.contract.tensor import Buffer, IndexPair, Tensor, TensorSpec
-from anychip.contract.weights import BLOCK_FORMATS, Weight, WeightSpec
+from anychip.contract.weights import Weight, WeightSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.arena import plan_arena
 from anychip.ops.bind import Operands, bind

@@ -22,10 +22,11 @@ from anychip.contract.cache import CacheGroup, CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.fingerprint import fingerprint
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import format_bytes as weight_bytes
 from anychip.contract.signature import Arg, ArgKind, Attr, Spec, infer_outputs
 from anychip.contract.tensor import Shape, TensorSpec, contiguous_strides
-from anychip.contract.weights import BLOCK_FORMATS, PLAIN_FORMATS, HostWeight, WeightSpec
-from anychip.contract.weights import format_bytes as weight_bytes
+from anychip.contract.weights import HostWeight, WeightSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.limits import ROUNDOFF
 from anychip.ops.oracle.arrays import Array, CacheArrays

@@ -9,7 +9,8 @@ import numpy as np
 
 from anychip.contract.cache import CacheGroup
 from anychip.contract.dtype import DType
-from anychip.contract.weights import WeightSpec, format_bytes
+from anychip.contract.formats import format_bytes
+from anychip.contract.weights import WeightSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.hostops.views import Array
 from anychip.model.checkpoint import Checkpoint

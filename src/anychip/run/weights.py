@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from anychip.contract.dtype import DType
+from anychip.contract.formats import format_bytes
 from anychip.contract.memory import Memory
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Shape, Tensor
-from anychip.contract.weights import Weight, format_bytes
+from anychip.contract.weights import Weight
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.formats import convert
 from anychip.model.names import WeightSource

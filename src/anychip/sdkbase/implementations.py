@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Protocol
 
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.operators import (
     Call,
     CallSpec,
@@ -21,7 +22,6 @@ from anychip.contract.operators import (
     OperatorTable,
 )
 from anychip.contract.tensor import Shape
-from anychip.contract.weights import PLAIN_FORMATS
 from anychip.sdkbase.calls import CODES, MAX_RANK
 from anychip.sdkbase.stream import Stream
 

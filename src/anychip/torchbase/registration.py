@@ -11,6 +11,7 @@ from anychip.contract.build import Finding
 from anychip.contract.device_check import check_in_child
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.operators import Implementation, OperatorTable
 from anychip.contract.registration import (
     Capabilities,
@@ -20,7 +21,6 @@ from anychip.contract.registration import (
     Probe,
     parse_bytes,
 )
-from anychip.contract.weights import PLAIN_FORMATS
 from anychip.torchbase.build import INSTALL, TorchBuild
 
 if TYPE_CHECKING:

@@ -12,18 +12,11 @@ import numpy.typing as npt
 from anychip.chips.cpu.build import CHIP, KernelLibrary
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid, out_of_memory
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.host import host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.tensor import Buffer, Shape, Tensor
-from anychip.contract.weights import (
-    BLOCK_FORMATS,
-    PLAIN_FORMATS,
-    HostWeight,
-    Weight,
-    Weights,
-    WeightSpec,
-    WeightUse,
-)
+from anychip.contract.weights import HostWeight, Weight, Weights, WeightSpec, WeightUse
 from anychip.hostops import NUMPY_DTYPES
 
 ALIGNMENT = 64

@@ -30,6 +30,7 @@ from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.host import host_facts
 from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import (
@@ -42,7 +43,6 @@ from anychip.contract.registration import (
     register_chip,
 )
 from anychip.contract.tensor import Tensor
-from anychip.contract.weights import PLAIN_FORMATS
 
 LOG = logging.getLogger("anychip.chip")
 CHOICES = {"kernels": ("auto", "native", "host"), "isa": ("auto", *FEATURES)}
