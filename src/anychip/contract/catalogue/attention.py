@@ -172,7 +172,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "expanded_attention",
         Tier.COMPOSED,
         (
-            Arg("q", "X", "T,H,Q", layout=Layout.ROWS),
+            Arg("q", "X", "T,H,A", layout=Layout.ROWS),
             CACHE,
             Arg("up", "X", "H,N,L"),
             *BATCH,
@@ -180,7 +180,7 @@ SIGNATURES: tuple[Signature, ...] = (
         (Arg("y", "X", "T,H,V"),),
         f"Attention over a latent cache whose vectors are [latent of L | rotated of D - L]. Head h "
         f"has the key [up[h, :nope_dim] @ latent | rotated] and the value up[h, nope_dim:] @ "
-        f"latent; V = N - nope_dim, Q = nope_dim + D - L (DeepSeek-V2, section 2.1). {_SEEN}",
+        f"latent; V = N - nope_dim, A = nope_dim + D - L (DeepSeek-V2, section 2.1). {_SEEN}",
         (Attr("nope_dim", "int"), *ATTENTION_ATTRS),
         infer=_expanded,
     ),
