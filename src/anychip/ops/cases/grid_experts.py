@@ -33,6 +33,7 @@ def _route(op: str, source: Draw, sizes: Sizes) -> Arrays:
     members = experts // groups
     most = members * min(sizes["kept"], groups)
     require(sizes["k"] <= most, f"{op}: k = {sizes['k']} of {most} experts")
+    require(sizes["scoring"] < len(_SCORINGS), f"{op}: no scoring {sizes['scoring']}")
     two = sizes["top2"] and groups > 1
     require(not two or members > 1, f"{op}: groups of one expert have no two best")
     bias = source.normal(experts, scale=0.3) if sizes["bias"] else None
@@ -62,6 +63,8 @@ def _count(sizes: Sizes) -> dict[str, Any]:
 
 def _mlp(op: str, source: Draw, sizes: Sizes) -> Arrays:
     require(sizes["P"] <= sizes["E"], f"{op}: P = {sizes['P']} of E = {sizes['E']} experts")
+    known = sizes["activation"] < len(_ACTIVATIONS)
+    require(known, f"{op}: no activation {sizes['activation']}")
     inputs = mlp_inputs(source, sizes["T"], (sizes["K"], sizes["I"], sizes["E"], sizes["P"]))
     return with_biases(source, inputs, sizes["E"]) if sizes["bias"] else inputs
 
