@@ -22,6 +22,8 @@ def add_arguments() -> FlagParser:
     parser.show_examples(
         "anychip serve",
         "anychip serve --model-path DIR_OR_GGUF --backend CHIP --port 8000",
+        "anychip serve --model-path ORG/NAME",
+        "anychip serve --model-path ORG/NAME-GGUF:Q4_K_M",
     )
     return parser
 
