@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.safetensors_file import SafetensorsFile, parse_json
 
 MAX_JSON_BYTES = 64 << 20
@@ -45,6 +45,10 @@ class Folder:
     def array(self, name: str) -> npt.NDArray[Any]:
         """A tensor's numbers, whether or not it can be a weight: a read-only view."""
         return self._file(name).array(name)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self._file(name).path.name, self.tensors[name].offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

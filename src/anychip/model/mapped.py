@@ -39,6 +39,10 @@ ARRAYS: dict[str, npt.DTypeLike] = {
 """What can be read as numbers: the parts that a quantized weight is put together from."""
 
 
+Place = tuple[str, int]
+"""Where a tensor lies: its file's name, and bytes from its start."""
+
+
 @dataclass(frozen=True)
 class TensorEntry:
     """A tensor inside a file. format: the contract's name where there is one, else the file's own.
