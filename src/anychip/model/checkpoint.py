@@ -20,7 +20,7 @@ from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
 from anychip.model.formats import dequantize, plain_weight, rows_of
 from anychip.model.gguf import MAGIC, GgufFile
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.naming import Naming
 from anychip.model.quantized.store import QuantizedFolder, quantization
 from anychip.model.sources import Part, WeightSource
@@ -44,6 +44,9 @@ class TensorStore(Protocol):
 
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
+
+    def place(self, name: str) -> Place:
+        """Where it lies."""
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -115,6 +118,10 @@ class Checkpoint:
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
+
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
 
     def give_back(self) -> None:
         """Let the system have the pages of the files that `read` brought in; its views stay valid.
