@@ -10,6 +10,7 @@ from anychip.model.errors import unsupported
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
 from anychip.model.families.qwen2 import QWEN2
+from anychip.model.families.qwen3 import QWEN3
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 
@@ -19,6 +20,7 @@ FAMILIES: dict[str, Family] = {
         LLAMA,
         MISTRAL,
         QWEN2,
+        QWEN3,
     )
 }
 """By name, in the order in which people are told of them."""
