@@ -47,9 +47,10 @@ def make_model(family: str, *, seed: int = 0, **settings: Any) -> Any:
     import transformers
 
     chosen = {k: v for k, v in {**SIZES, **settings}.items() if v is not None}
-    config = getattr(transformers, f"{family}Config")(**chosen)
+    network = getattr(transformers, f"{family}ForCausalLM")
+    config = network.config_class(**chosen)
     config._attn_implementation = "eager"
-    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    model = network(config).float().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -7,6 +7,9 @@ from typing import Any
 
 from anychip.model.config import ModelConfig
 from anychip.model.errors import unsupported
+from anychip.model.families.gemma import GEMMA
+from anychip.model.families.gemma2 import GEMMA2
+from anychip.model.families.gemma3 import GEMMA3
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
 from anychip.model.families.qwen2 import QWEN2
@@ -21,6 +24,9 @@ FAMILIES: dict[str, Family] = {
         MISTRAL,
         QWEN2,
         QWEN3,
+        GEMMA,
+        GEMMA2,
+        GEMMA3,
     )
 }
 """By name, in the order in which people are told of them."""
