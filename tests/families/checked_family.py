@@ -109,22 +109,25 @@ def assert_logits(engine: OfflineEngine, model: Any, prompt: list[int]) -> None:
     assert relative(last_logits(engine), true_logits(model, whole)[-1]) < LIMIT, len(whole)
 
 
-def assert_family(model: Any, folder: Path, *, backend: str = "cpu", **changes: Any) -> None:
+def assert_family(
+    model: Any, path: Path, *, asked: list[list[int]] | None = None, **changes: Any
+) -> None:
     """Whole prefill, chunked prefill, from the cache, decode, batched: all as transformers.
 
-    folder: where `model` was saved. changes: of the server's configuration.
+    path: where `model` was saved. asked: prompts. changes: of the server's configuration.
     """
-    oracle, asked = Oracle(model), prompts()
-    with offline(folder, backend=backend, **changes) as engine:
+    oracle, asked = Oracle(model), asked or prompts()
+    changes = {"backend": "cpu", **changes}
+    with offline(path, **changes) as engine:
         for prompt in asked:
             assert_logits(engine, model, prompt)
         assert_answers(engine, oracle, asked, 24)
         assert_answers(engine, oracle, asked, 24, batch=1)  # all from the cache
         assert not engine.engine.scheduler.check()
-    with offline(folder, backend=backend, chunked_prefill_size=16, **changes) as engine:
+    with offline(path, chunked_prefill_size=16, **changes) as engine:
         assert_logits(engine, model, asked[-1])
         assert_answers(engine, oracle, asked, 12)
-    with offline(folder, backend=backend, disable_radix_cache=True, **changes) as engine:
+    with offline(path, disable_radix_cache=True, **changes) as engine:
         assert_answers(engine, oracle, asked[:3], 12, batch=1)
 
 
