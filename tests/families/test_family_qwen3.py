@@ -15,6 +15,7 @@ from families.checked_family import (
     assert_reference,
     error_with,
     make_model,
+    prompts,
     save,
 )
 
@@ -36,7 +37,7 @@ def test_with_biases_a_window_and_yarn(tmp_path):
     model = make_model("Qwen3", head_dim=32, rope_parameters=rope, **settings)
     save(model, tmp_path)
     assert_reference(model, tmp_path)
-    assert_family(model, tmp_path)
+    assert_family(model, tmp_path, asked=prompts()[3:4])
     windows = [layer.window for layer in open_checkpoint(tmp_path).config.layer_configs]
     assert windows == [0, 20, 20]
 
