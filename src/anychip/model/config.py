@@ -191,5 +191,7 @@ class ModelConfig:
         for layer in self.layer_configs:
             if layer.window < 0:
                 raise CheckpointError(f"a window of {layer.window} positions")
+            if layer.rope is not None and not 0 <= layer.rope < len(self.ropes):
+                raise CheckpointError(f"a layer has rope {layer.rope}, the model {len(self.ropes)}")
             if layer.experts and self.experts is None:
                 raise CheckpointError("a layer has experts, but the model does not say how many")
