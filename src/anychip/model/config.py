@@ -42,7 +42,9 @@ class ExpertsConfig:
     """A mixture of experts. count: experts, of which a token uses `used`, each `inner` wide.
 
     scoring, renormalize, groups, groups_kept, group_score, scale: attributes of `route_experts`.
-    shared: width of the MLP that every token uses besides; 0: there is none.
+    router_bias: added to the router's logits. bias: of every expert's linears. shared: width of
+    the MLP that every token uses besides; 0: there is none. shared_gate: its result is multiplied
+    by the sigmoid of a score of the token. alpha, limit: of the activation swiglu_clamp.
     """
 
     count: int
@@ -54,7 +56,12 @@ class ExpertsConfig:
     groups_kept: int = 1
     group_score: str = "max"
     scale: float = 1.0
+    router_bias: bool = False
+    bias: bool = False
     shared: int = 0
+    shared_gate: bool = False
+    alpha: float = 0.0
+    limit: float = 0.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count <= 1 << 14:

@@ -10,8 +10,10 @@ from anychip.model.errors import unsupported
 from anychip.model.families.glm4 import GLM, GLM4
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
+from anychip.model.families.mixtral import MIXTRAL
 from anychip.model.families.phi3 import PHI3
 from anychip.model.families.qwen2 import QWEN2
+from anychip.model.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 
@@ -20,7 +22,10 @@ FAMILIES: dict[str, Family] = {
     for family in (
         LLAMA,
         MISTRAL,
+        MIXTRAL,
         QWEN2,
+        QWEN2_MOE,
+        QWEN3_MOE,
         PHI3,
         GLM,
         GLM4,
@@ -40,9 +45,12 @@ def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
     What only the tensors tell (tied, biases, dtype, rope factors) is left at its default.
     """
     name = metadata.get("general.architecture")
-    for family in FAMILIES.values():
-        if family.gguf and name == family.gguf and family.gguf_config:
-            return family.gguf_config(Fields(metadata, "GGUF metadata", f"{family.gguf}."))
+    read = Fields(metadata, "GGUF metadata", f"{name}.")
+    of_name = [f for f in FAMILIES.values() if f.gguf and f.gguf == name]
+    for family in sorted(of_name, key=lambda f: not f.gguf_key):
+        marked = not family.gguf_key or read.integer(family.gguf_key, 0) > 0
+        if marked and family.gguf_config:
+            return family.gguf_config(read)
     raise unsupported("architecture", name, (f.gguf for f in FAMILIES.values() if f.gguf))
 
 
