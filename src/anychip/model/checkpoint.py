@@ -91,6 +91,79 @@ class Checkpoint:
         A constant comes as one float32 weight of its shape, its parts joined.
         """
         if source.uses is not None:
+            return tuple(self._arranged(part, self._taken(part)) for part in source.parts)
+        values = np.concatenate([self._elements(part) for part in source.parts])
+        return (plain_weight(values.reshape(source.shape)),)
+
+    def _taken(self, part: Part) -> HostWeight:
+        """In the order of the file."""
+        weight = self._store.read(part.tensor)
+        if part.transposed:
+            return transposed_rows(weight, part.rows)
+        if part.rows is not None:
+            return rows_of(weight, *part.rows)
+        return HostWeight(weight.format, part.shape, weight.data)
+
+    def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
+        if part.permute != "none":
+            heads = part.permute == "ggml-rope"
+            weight = split_halves(weight, self._head_dim if heads else weight.shape[0])
+        if part.plus:
+            weight = plain_weight(dequantize(weight) + np.float32(part.plus))
+        return weight
+
+    def _elements(self, part: Part) -> Floats:
+        """Of a constant, in one row."""
+        elements = plain_weight(dequantize(self._taken(part)).reshape(-1))
+        return dequantize(self._arranged(part, elements))
+
+    def give_back(self) -> None:
+        """Let the system have the memory of all that was read; views stay valid."""
+
+    def close(self) -> None:
+        """Let go of the files."""
+
+
+class Checkpoint:
+    """An open checkpoint whose tensors are all there, in shapes that its config explains."""
+
+    def __init__(self, path: Path, store: TensorStore, config: ModelConfig, naming: Naming) -> None:
+        self.path = path
+        self._store = store
+        sources = FAMILIES[config.architecture].sources
+        self.sources: tuple[WeightSource, ...] = sources(config, naming)
+        self._head_dim = config.head_dim
+        for source in self.sources:
+            self._check(source)
+        self.config: ModelConfig = replace(config, dtype=self._dtype())
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """A GGUF file's key/value pairs; a folder has none."""
+        return self._store.metadata
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all that the network needs, as it lies in the files."""
+        described = (self.describe(part) for source in self.sources for part in source.parts)
+        return sum(format_bytes(format, shape) for format, shape in described)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Tensors of the files that the network does not take, to be told at start-up."""
+        used = {part.tensor for source in self.sources for part in source.parts} | ROPE_FACTORS
+        return tuple(name for name in self._store.tensors if name not in used)
+
+    def describe(self, part: Part) -> tuple[str, Shape]:
+        """Format of a part, and the shape of what is taken of it."""
+        return self._store.entry(part.tensor).format, part.taken
+
+    def read(self, source: WeightSource) -> tuple[HostWeight, ...]:
+        """The parts in order, rows as the network wants them; views of the file where possible.
+
+        A constant comes as one float32 weight of its shape, its parts joined.
+        """
+        if source.uses is not None:
             return tuple(self._permuted(part, self._taken(part)) for part in source.parts)
         values = np.concatenate([self._elements(part) for part in source.parts])
         return (plain_weight(values.reshape(source.shape)),)

@@ -63,13 +63,16 @@ def experts_of(config: ModelConfig) -> ExpertsConfig:
 
 
 def router_sources(layer: LayerTensors, experts: ExpertsConfig) -> Iterator[WeightSource]:
-    """A score of each expert."""
+    """A score of each expert, and what it is biased by."""
     name, count = layer.tensor("router"), experts.count
     shape = (count, layer.config.hidden_size)
     yield matrix(f"{layer.canonical}router", ROUTER, Part(f"{name}.weight", shape))
     if experts.router_bias:
         part = Part(f"{name}.bias", (count,))
         yield constant(f"{layer.canonical}router_bias", (count,), part)
+    if experts.choice_bias:
+        part = Part(layer.tensor("choice_bias"), (count,))
+        yield constant(f"{layer.canonical}choice_bias", (count,), part)
 
 
 def shared_sources(layer: LayerTensors, experts: ExpertsConfig) -> Iterator[WeightSource]:

@@ -52,6 +52,7 @@ HF = Naming(
 )
 HF_EXPERTS = HF.called(
     router="mlp.gate",
+    choice_bias="mlp.gate.e_score_correction_bias",
     expert_gate="mlp.experts.{e}.gate_proj",
     expert_up="mlp.experts.{e}.up_proj",
     expert_down="mlp.experts.{e}.down_proj",
@@ -80,6 +81,7 @@ GGUF = Naming(
         "down": "ffn_down",
         "mlp_post_norm": "post_ffw_norm",
         "router": "ffn_gate_inp",
+        "choice_bias": "exp_probs_b.bias",
         "experts_gate": "ffn_gate_exps",
         "experts_up": "ffn_up_exps",
         "experts_down": "ffn_down_exps",

@@ -11,7 +11,7 @@ from anychip.model.layers.mlp import gated, mlp
 from anychip.model.layers.residual import enter, leave
 from anychip.model.network import NetworkInputs
 from anychip.ops.trace import Ops
-from anychip.ops.value import Value
+from anychip.ops.value import Value, WeightRef
 
 
 def mixture(
@@ -40,7 +40,8 @@ def _routed(ops: Ops, given: NetworkInputs, name: str, x: Value) -> Value:
     logits = ops.lm_head(x, given.weights[name + "router"])
     if experts.router_bias:
         logits = ops.add(logits, given.weights[name + "router_bias"])
-    weights, ids = _routes(ops, experts, logits)
+    bias = given.weights[name + "choice_bias"] if experts.choice_bias else None
+    weights, ids = _routes(ops, experts, logits, bias)
     gate_up, down = name + "experts_gate_up", name + "experts_down"
     y: Value = ops.expert_mlp(
         x,
@@ -58,10 +59,13 @@ def _routed(ops: Ops, given: NetworkInputs, name: str, x: Value) -> Value:
     return y
 
 
-def _routes(ops: Ops, experts: ExpertsConfig, logits: Value) -> tuple[Value, Value]:
+def _routes(
+    ops: Ops, experts: ExpertsConfig, logits: Value, bias: WeightRef | Value | None
+) -> tuple[Value, Value]:
     """Weights and ids [T, P] of logits [T, E]."""
     weights, ids = ops.route_experts(
         logits,
+        bias,
         k=experts.used,
         scoring=experts.scoring,
         renormalize=experts.renormalize,
