@@ -54,7 +54,8 @@ def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
         marked = not family.gguf_key or read.integer(family.gguf_key, 0) > 0
         if marked and family.gguf_config:
             return family.gguf_config(read)
-    raise unsupported("architecture", name, (f.gguf for f in FAMILIES.values() if f.gguf))
+    known = dict.fromkeys(f.gguf for f in FAMILIES.values() if f.gguf)
+    raise unsupported("architecture", name, known)
 
 
 def _hf_family(settings: Mapping[str, Any]) -> Family:
