@@ -19,7 +19,9 @@ from anychip.model.checkpoint import open_checkpoint
 from anychip.run.reference import reference_logits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from anychip.model.config import ModelConfig
 
 LIMIT = 1e-4
 LIVELY = 1.2
@@ -139,3 +141,13 @@ def assert_reference(model: Any, folder: Path) -> None:
     finally:
         checkpoint.close()
     assert relative(got, true_logits(model, ids)) < LIMIT / 10
+
+
+def changed_error(model: Any, path: Path, change: Callable[[ModelConfig], ModelConfig]) -> float:
+    """Relative L2 of a network that is not the model's: what a mistake would look like."""
+    ids, checkpoint = prompts()[3], open_checkpoint(path)
+    try:
+        got = reference_logits(checkpoint, change(checkpoint.config), ids)
+    finally:
+        checkpoint.close()
+    return relative(got, true_logits(model, ids))

@@ -45,7 +45,8 @@ class ExpertsConfig:
     router_bias: added to the router's logits. choice_bias: a bias an expert helps to choose and
     weighs nothing. bias: of every expert's linears. shared: width of the MLP that every token uses
     besides; 0: there is none. shared_gate: its result is multiplied by the sigmoid of a score of
-    the token. alpha, limit: of the activation swiglu_clamp.
+    the token. alpha, limit: of the activation swiglu_clamp. transposed: the file has the matrices
+    of experts as [K, N].
     """
 
     count: int
@@ -64,6 +65,7 @@ class ExpertsConfig:
     choice_bias: bool = False
     alpha: float = 0.0
     limit: float = 0.0
+    transposed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count <= 1 << 14:

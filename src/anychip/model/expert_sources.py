@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from anychip.contract.weights import WeightUse
 from anychip.model.config import ExpertsConfig, ModelConfig
-from anychip.model.naming import Naming
+from anychip.model.naming import Naming, Permute
 from anychip.model.sources import (
     LayerTensors,
     Part,
@@ -45,12 +45,10 @@ def expert_sources(layer: LayerTensors) -> Iterator[WeightSource]:
     if config.pre_norms:
         yield layer.norm("mlp_norm", hidden)
     yield from router_sources(layer, experts)
-    rows = {"gate": experts.inner, "up": experts.inner}
-    yield _stacked(layer, "experts_gate_up", rows, hidden)
-    yield _stacked(layer, "experts_down", {"down": hidden}, experts.inner)
-    if experts.bias:
-        yield _biases(layer, "experts_gate_up", rows)
-        yield _biases(layer, "experts_down", {"down": hidden})
+    fused, inner = layer.has("experts_gate_up"), experts.inner
+    rows = {"gate_up": 2 * inner} if fused else {"gate": inner, "up": inner}
+    yield from _stacked(layer, "experts_gate_up", rows, hidden)
+    yield from _stacked(layer, "experts_down", {"down": hidden}, inner)
     yield from shared_sources(layer, experts)
     if config.post_norms:
         yield layer.norm("mlp_post_norm", hidden)
@@ -88,29 +86,45 @@ def shared_sources(layer: LayerTensors, experts: ExpertsConfig) -> Iterator[Weig
     yield from layer.linear("shared_down", {"shared_down": hidden}, inner)
 
 
-def _stacked(layer: LayerTensors, name: str, rows: dict[str, int], columns: int) -> WeightSource:
-    """One matrix of all experts. rows: linear -> its rows in one expert."""
-    count = experts_of(layer.config).count
-    parts = (_part(layer, e, role, (n, columns)) for e in range(count) for role, n in rows.items())
-    return matrix(layer.canonical + name, EXPERTS, *parts)
+def _stacked(
+    layer: LayerTensors, name: str, rows: dict[str, int], columns: int
+) -> Iterator[WeightSource]:
+    """One matrix of all experts, and one of their biases. rows: linear -> its rows in an expert."""
+    experts = experts_of(layer.config)
+    linears = [(e, role, n) for e in range(experts.count) for role, n in rows.items()]
+    parts = (_part(layer, e, role, (n, columns)) for e, role, n in linears)
+    yield matrix(layer.canonical + name, EXPERTS, *parts)
+    if experts.bias:
+        shape = (experts.count, sum(rows.values()))
+        biases = (_bias(layer, e, role, n) for e, role, n in linears)
+        yield constant(f"{layer.canonical}{name}_bias", shape, *biases)
 
 
 def _part(layer: LayerTensors, expert: int, role: str, shape: tuple[int, int]) -> Part:
     """One expert's linear: a tensor of its own, or rows of the one that has all."""
     if layer.has(f"expert_{role}"):
         return Part(f"{layer.tensor(f'expert_{role}').format(e=expert)}.weight", shape)
-    count, rows = experts_of(layer.config).count, shape[0]
-    whole = f"{layer.tensor(f'experts_{role}')}.weight"
-    return Part(whole, (count, *shape), rows=(expert * rows, rows))
-
-
-def _biases(layer: LayerTensors, name: str, rows: dict[str, int]) -> WeightSource:
-    """[experts, rows of all linears]. rows: linear -> its rows in one expert."""
-    count = experts_of(layer.config).count
-    parts = (
-        Part(f"{layer.tensor(f'experts_{role}')}.bias", (count, n), rows=(e, 1))
-        for e in range(count)
-        for role, n in rows.items()
+    (rows, columns), experts = shape, experts_of(layer.config)
+    return Part(
+        layer.tensor(f"experts_{role}") + ("" if _is_fused(layer) else ".weight"),
+        (experts.count, *((columns, rows) if experts.transposed else shape)),
+        rows=(expert * rows, rows),
+        permute=_order(role),
+        transposed=experts.transposed,
     )
-    shape = (count, sum(rows.values()))
-    return constant(f"{layer.canonical}{name}_bias", shape, *parts)
+
+
+def _bias(layer: LayerTensors, expert: int, role: str, rows: int) -> Part:
+    """One expert's row of the tensor that has all."""
+    name = layer.tensor(f"experts_{role}") + ("_bias" if _is_fused(layer) else ".bias")
+    shape = (experts_of(layer.config).count, rows)
+    return Part(name, shape, rows=(expert, 1), permute=_order(role))
+
+
+def _is_fused(layer: LayerTensors) -> bool:
+    """Files that have gate and up in one tensor have no ending on it, and their rows in pairs."""
+    return layer.has("experts_gate_up")
+
+
+def _order(role: str) -> Permute:
+    return "pairs" if role == "gate_up" else "none"

@@ -12,7 +12,8 @@ from anychip.model.fields import Fields
 GGUF_KEYS = frozenset({"expert_count"})
 """Keys that a family takes where it reads them by `gguf_experts`."""
 
-_SOFTMAX = (0, 1)  # llama.cpp's number of it; 0: not said
+_GATES = {"softmax": 1, "sigmoid": 2, "softmax_topk": 3}
+"""Scorings -> llama.cpp's numbers of them; 0: the file does not say."""
 
 
 def hf_experts(read: Fields, **own: Any) -> ExpertsConfig:
@@ -27,7 +28,7 @@ def hf_experts(read: Fields, **own: Any) -> ExpertsConfig:
 def gguf_experts(read: Fields, *, renormalize: bool = False, **own: Any) -> ExpertsConfig:
     """Of GGUF metadata. renormalize: what the family does where the file does not say."""
     gate = read.integer("expert_gating_func", 0)
-    if gate not in _SOFTMAX:
+    if gate not in (0, _GATES[own.get("scoring", "softmax")]):
         raise UnsupportedModel(f"'{read.prefix}expert_gating_func' = {gate} is not supported")
     given: dict[str, Any] = {
         "count": read.integer("expert_count"),

@@ -9,6 +9,7 @@ from anychip.model.config import ModelConfig
 from anychip.model.errors import unsupported
 from anychip.model.families.deepseek import DEEPSEEK2, DEEPSEEK3
 from anychip.model.families.glm4 import GLM, GLM4
+from anychip.model.families.gpt_oss import GPT_OSS
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
 from anychip.model.families.mixtral import MIXTRAL
@@ -27,6 +28,7 @@ FAMILIES: dict[str, Family] = {
         QWEN2,
         QWEN2_MOE,
         QWEN3_MOE,
+        GPT_OSS,
         PHI3,
         GLM,
         GLM4,
