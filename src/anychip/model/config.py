@@ -42,8 +42,11 @@ class ExpertsConfig:
     """A mixture of experts. count: experts, of which a token uses `used`, each `inner` wide.
 
     scoring, renormalize, groups, groups_kept, group_score, scale: attributes of `route_experts`.
-    shared: width of the MLP that every token uses besides; 0: there is none. choice_bias: a bias
-    an expert helps to choose and weighs nothing.
+    router_bias: added to the router's logits. choice_bias: a bias an expert helps to choose and
+    weighs nothing. bias: of every expert's linears. shared: width of the MLP that every token uses
+    besides; 0: there is none. shared_gate: its result is multiplied by the sigmoid of a score of
+    the token. alpha, limit: of the activation swiglu_clamp. transposed: the file has the matrices
+    of experts as [K, N].
     """
 
     count: int
@@ -55,8 +58,14 @@ class ExpertsConfig:
     groups_kept: int = 1
     group_score: str = "max"
     scale: float = 1.0
+    router_bias: bool = False
+    bias: bool = False
     shared: int = 0
+    shared_gate: bool = False
     choice_bias: bool = False
+    alpha: float = 0.0
+    limit: float = 0.0
+    transposed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count <= 1 << 14:
