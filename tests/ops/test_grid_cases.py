@@ -19,7 +19,7 @@ from anychip.ops.on_numpy import run_on_numpy
 from anychip.ops.oracle import CacheArrays, filled
 
 ALL = sorted(CATALOGUE)
-SLOW = {"attention_block", "paged_attention", "lm_head", "mlp_block"}
+SLOW = {"attention_block", "paged_attention", "lm_head", "mlp_block", "gated_delta_rule"}
 """Whose large cases are left to the conformance runs on chips."""
 
 ONE_ELEMENT = "rows of one element have one answer"
@@ -37,12 +37,14 @@ REDUNDANT = {("attention_block", "heads"): "the rows of qkv and the cache's shap
 
 
 def looks(case):
-    """Shapes of a case's inputs and outputs, attributes, and how long its sequences are."""
+    """Shapes of a case's inputs and outputs, attributes, and where its sequences are."""
     found = {}
     for name, value in case.inputs.items():
         is_cache = isinstance(value, CacheArrays)
         found[name] = None if value is None else value.k.shape if is_cache else value.shape
     lengths = case.inputs["kv_lens"].tolist() if "kv_lens" in case.inputs else []
+    if "state_from" in case.inputs:
+        lengths = case.inputs["positions"].tolist()
     return found, specs_of(case), case.attrs, lengths
 
 

@@ -95,6 +95,7 @@ _CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
     "kv_write": _inputs("k", "v"),
     "kv_copy_pages": _pages,
     "paged_attention": _values,
+    "gated_delta_rule": _inputs("v"),
 }
 """Operator -> the inputs that change; "x" where it is not listed."""
 
