@@ -7,6 +7,7 @@ from typing import Any
 
 from anychip.model.config import ModelConfig
 from anychip.model.errors import unsupported
+from anychip.model.families.deepseek import DEEPSEEK2, DEEPSEEK3
 from anychip.model.families.glm4 import GLM, GLM4
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
@@ -24,6 +25,8 @@ FAMILIES: dict[str, Family] = {
         PHI3,
         GLM,
         GLM4,
+        DEEPSEEK2,
+        DEEPSEEK3,
     )
 }
 """By name, in the order in which people are told of them."""
