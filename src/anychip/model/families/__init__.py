@@ -13,6 +13,7 @@ from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
 from anychip.model.families.phi3 import PHI3
 from anychip.model.families.qwen2 import QWEN2
+from anychip.model.families.qwen3_next import QWEN3_NEXT
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 
@@ -22,6 +23,7 @@ FAMILIES: dict[str, Family] = {
         LLAMA,
         MISTRAL,
         QWEN2,
+        QWEN3_NEXT,
         PHI3,
         GLM,
         GLM4,
