@@ -21,6 +21,7 @@ from anychip.model.families.olmo2 import OLMO2
 from anychip.model.families.phi3 import PHI3
 from anychip.model.families.qwen2 import QWEN2
 from anychip.model.families.qwen3 import QWEN3
+from anychip.model.families.qwen3_next import QWEN3_NEXT
 from anychip.model.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
 from anychip.model.families.smollm3 import SMOLLM3
 from anychip.model.family import Family
@@ -43,6 +44,7 @@ FAMILIES: dict[str, Family] = {
         QWEN2_MOE,
         QWEN3_MOE,
         GPT_OSS,
+        QWEN3_NEXT,
         PHI3,
         GLM,
         GLM4,
