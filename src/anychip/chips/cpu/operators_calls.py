@@ -30,8 +30,8 @@ class Kernel:
 
     function: its name in abi.h without the prefix. fields: sizes and codes from a call, and
     pointers that are not named as the call's arguments are. workspace: bytes. variant: sets
-    kernels of one operator apart. latent: see Implementation. needs, lacks: a processor's feature that decides whether it is
-    offered.
+    kernels of one operator apart. latent: see Implementation. needs, lacks: a processor's feature
+    that decides whether it is offered.
     """
 
     op: str
