@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anychip.contract.formats import BLOCK_FORMATS
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.config import ModelConfig
 from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
+from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
+from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
-from anychip.model.formats import dequantize, plain_weight
+from anychip.model.formats import Floats, dequantize, plain_weight, rows_of
 from anychip.model.gguf import MAGIC, GgufFile
-from anychip.model.mapped import TensorEntry
-from anychip.model.names import NAMINGS, Naming, WeightSource, weight_sources
+from anychip.model.mapped import Place, TensorEntry
+from anychip.model.naming import Naming
+from anychip.model.quantized.store import QuantizedFolder, quantization
+from anychip.model.sources import Part, WeightSource
+from anychip.model.transposed import transposed_rows
 
-ROPE_FACTORS = "rope_freqs.weight"
+FACTORS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+ROPE_FACTORS = {FACTORS, LONG, SHORT}
+"""Tensors of GGUF that belong to the rotation: llama3's divisors, and longrope's."""
 
 
 class TensorStore(Protocol):
@@ -38,6 +46,9 @@ class TensorStore(Protocol):
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
 
+    def place(self, name: str) -> Place:
+        """Where it lies."""
+
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
 
@@ -51,7 +62,8 @@ class Checkpoint:
     def __init__(self, path: Path, store: TensorStore, config: ModelConfig, naming: Naming) -> None:
         self.path = path
         self._store = store
-        self.sources: tuple[WeightSource, ...] = weight_sources(config, naming)
+        sources = FAMILIES[config.architecture].sources
+        self.sources: tuple[WeightSource, ...] = sources(config, naming)
         self._head_dim = config.head_dim
         for source in self.sources:
             self._check(source)
@@ -64,36 +76,64 @@ class Checkpoint:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all the tensors that the network needs, as they lie in the files."""
-        entry = self._store.entry
-        return sum(entry(part).nbytes for source in self.sources for part in source.parts)
+        """Bytes of all that the network needs, as it lies in the files."""
+        return sum(self.nbytes(part) for source in self.sources for part in source.parts)
 
     @property
     def unused(self) -> tuple[str, ...]:
         """Tensors of the files that the network does not take, to be told at start-up."""
-        used = {part for source in self.sources for part in source.parts} | {ROPE_FACTORS}
+        used = {part.tensor for source in self.sources for part in source.parts} | ROPE_FACTORS
         return tuple(name for name in self._store.tensors if name not in used)
 
-    def describe(self, part: str) -> tuple[str, Shape]:
-        """Format and shape of a source tensor."""
-        entry = self._store.entry(part)
-        return entry.format, entry.shape
+    def describe(self, part: Part) -> tuple[str, Shape]:
+        """Format of a part, and the shape of what is taken of it.
+
+        A format that is none of the contract's says what the file has; it is read as float32.
+        """
+        return self._store.entry(part.tensor).format, part.taken
+
+    def nbytes(self, part: Part) -> int:
+        """Bytes of what is taken of a part, as it lies in the files."""
+        entry = self._store.entry(part.tensor)
+        if part.rows is None:
+            return entry.nbytes
+        return entry.nbytes * part.rows[1] // math.prod(entry.shape[:-1])
 
     def read(self, source: WeightSource) -> tuple[HostWeight, ...]:
         """The parts in order, rows as the network wants them; views of the file where possible.
 
-        A vector comes as one float32 weight of shape (N,), its parts joined.
+        A constant comes as one float32 weight of its shape, its parts joined.
         """
-        pairs = zip(source.parts, source.permute, strict=True)
-        weights = tuple(
-            split_halves(self._store.read(part), self._head_dim)
-            if permute == "ggml-rope"
-            else self._store.read(part)
-            for part, permute in pairs
-        )
         if source.uses is not None:
-            return weights
-        return (plain_weight(np.concatenate([dequantize(weight) for weight in weights])),)
+            return tuple(self._arranged(part, self._taken(part)) for part in source.parts)
+        values = np.concatenate([self._elements(part) for part in source.parts])
+        return (plain_weight(values.reshape(source.shape)),)
+
+    def _taken(self, part: Part) -> HostWeight:
+        """In the order of the file."""
+        weight = self._store.read(part.tensor)
+        if part.transposed:
+            return transposed_rows(weight, part.rows)
+        if part.rows is not None:
+            return rows_of(weight, *part.rows)
+        return HostWeight(weight.format, part.shape, weight.data)
+
+    def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
+        if part.permute != "none":
+            heads = part.permute == "ggml-rope"
+            weight = split_halves(weight, self._head_dim if heads else weight.shape[0])
+        if part.plus:
+            weight = plain_weight(dequantize(weight) + np.float32(part.plus))
+        return weight
+
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
+
+    def _elements(self, part: Part) -> Floats:
+        """Of a constant, in one row."""
+        elements = plain_weight(dequantize(self._taken(part)).reshape(-1))
+        return dequantize(self._arranged(part, elements))
 
     def give_back(self) -> None:
         """Let the system have the pages of the files that `read` brought in; its views stay valid.
@@ -107,19 +147,19 @@ class Checkpoint:
         self._store.close()
 
     def _check(self, source: WeightSource) -> None:
-        for part, shape in zip(source.parts, source.shapes, strict=True):
-            found = self._store.entry(part).shape
-            if found != shape:
+        for part in source.parts:
+            found = self._store.entry(part.tensor).shape
+            if _without_ones(found) != _without_ones(part.shape):
                 raise CheckpointError(
-                    f"has shape {found}, the model's config needs {shape}",
+                    f"has shape {found}, the model's config needs {part.shape}",
                     path=self.path,
-                    tensor=part,
+                    tensor=part.tensor,
                 )
 
     def _dtype(self) -> str:
         matrices = [s for s in self.sources if s.uses is not None]
-        formats = [self._store.entry(part).format for s in matrices for part in s.parts]
-        if any(format in BLOCK_FORMATS for format in formats):
+        formats = [self._store.entry(part.tensor).format for s in matrices for part in s.parts]
+        if any(format not in PLAIN_FORMATS for format in formats):
             return "quantized"
         return max(sorted(set(formats)), key=formats.count)
 
@@ -150,6 +190,11 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
     return HostWeight(weight.format, weight.shape, halves.data.toreadonly())
 
 
+def _without_ones(shape: Shape) -> Shape:
+    """GGUF files may lack a leading 1, or have one more."""
+    return shape if len(shape) < 2 or shape[0] != 1 else _without_ones(shape[1:])
+
+
 def _open_folder(path: Path) -> Checkpoint:
     if not any(path.iterdir()):
         raise CheckpointError("the folder is empty", path=path)
@@ -158,39 +203,74 @@ def _open_folder(path: Path) -> Checkpoint:
             f"the folder has no config.json; pass the file {ggufs[0]} itself", path=path
         )
     folder = Folder(path)
-    config = _located(ModelConfig.from_hf, folder.config, path / "config.json")
-    return Checkpoint(path, folder, config, NAMINGS[config.architecture, "hf"])
+    config = _located(config_from_hf, folder.config, path / "config.json")
+    family = FAMILIES[config.architecture]
+    described = quantization(folder)
+    if described is None:
+        return Checkpoint(path, folder, config, family.hf_names)
+    store = QuantizedFolder(folder, described)
+    for source in family.sources(config, family.hf_names):
+        store.stack(tuple(part.tensor for part in source.parts))
+    return Checkpoint(path, store, config, family.hf_names)
 
 
 def _open_gguf(path: Path) -> Checkpoint:
     file = GgufFile(path)
-    config = _located(ModelConfig.from_gguf, file.metadata, path)
-    naming = NAMINGS[config.architecture, "gguf"]
-    first = naming.layer.format(i=0)
-    config = replace(
-        config,
-        tie_embeddings=f"{naming.lm_head}.weight" not in file.tensors,
-        attention_bias=f"{first}{naming.query}.bias" in file.tensors,
-        mlp_bias=f"{first}{naming.gate}.bias" in file.tensors,
-    )
-    if ROPE_FACTORS in file.tensors:
-        config = _with_rope_factors(config, file)
+    config = _located(config_from_gguf, file.metadata, path)
+    naming = FAMILIES[config.architecture].gguf_names
+    assert naming is not None
+    config = replace(config, **_told_by_tensors(file.tensors, naming))
+    for names in ((FACTORS,), (SHORT, LONG)):
+        if file.tensors.keys() >= set(names):
+            config = _with_rope_factors(config, file, names)
     return Checkpoint(path, file, config, naming)
 
 
-def _with_rope_factors(config: ModelConfig, file: GgufFile) -> ModelConfig:
-    factors = dequantize(file.read(ROPE_FACTORS)).reshape(-1)
-    if len(factors) > config.head_dim:
-        raise CheckpointError(
-            f"has {len(factors)} numbers, {config.head_dim // 2} are needed",
-            path=file.path,
-            tensor=ROPE_FACTORS,
-        )
-    values = tuple(float(factor) for factor in factors)
+def _told_by_tensors(tensors: Mapping[str, TensorEntry], naming: Naming) -> dict[str, Any]:
+    """What GGUF says by having a tensor or not."""
+    first = naming.layer.format(i=0)
+
+    def has_bias(*roles: str) -> bool:
+        names = (naming.roles[role] for role in roles if role in naming.roles)
+        return any(f"{first}{name}.bias" in tensors for name in names)
+
+    return {
+        "tie_embeddings": f"{naming.outside['lm_head']}.weight" not in tensors,
+        "attention_bias": has_bias("query", "query_key_value"),
+        "output_bias": has_bias("attention_output"),
+        "mlp_bias": has_bias("gate", "gate_up"),
+    }
+
+
+def _with_rope_factors(config: ModelConfig, file: GgufFile, names: tuple[str, ...]) -> ModelConfig:
+    """One list replaces the scaling; two are longrope's, for short and for long contexts."""
+    lists = [_factors(config, file, name) for name in names]
+    changes: dict[str, Any] = {"factors": lists[0]}
+    if len(lists) == 2:
+        read = Fields(file.metadata, "GGUF metadata", f"{file.metadata['general.architecture']}.")
+        original = read.integer("rope.scaling.original_context_length", config.context_length)
+        changes = {
+            "kind": "longrope",
+            "short": lists[0],
+            "long": lists[1],
+            "original_context": original,
+            "magnitude": read.number("rope.scaling.attn_factor", 1.0),
+        }
     try:
-        return replace(config, rope=replace(config.rope, factors=values))
+        return replace(config, ropes=(replace(config.rope, **changes), *config.ropes[1:]))
     except CheckpointError as error:
-        raise CheckpointError(str(error), path=file.path, tensor=ROPE_FACTORS) from error
+        raise CheckpointError(str(error), path=file.path, tensor=names[0]) from error
+
+
+def _factors(config: ModelConfig, file: GgufFile, name: str) -> tuple[float, ...]:
+    values = dequantize(file.read(name)).reshape(-1)
+    if len(values) > config.head_dim:
+        raise CheckpointError(
+            f"has {len(values)} numbers, {config.rope.rotary_dim // 2} are needed",
+            path=file.path,
+            tensor=name,
+        )
+    return tuple(float(value) for value in values)
 
 
 def _located(

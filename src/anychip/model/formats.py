@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.dtype import DType
-from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import (
+    BLOCK_FORMATS,
+    PLAIN_FORMATS,
+    W8A8,
+    format_bytes,
+    grouped,
+    head_bytes,
+    is_quantized,
+    row_bytes,
+)
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
-from anychip.model.mapped import SUPPORTED_FORMATS, format_nbytes
+from anychip.model.packing import blocks, codebooks, k_quants
+from anychip.model.packing.fields import Bytes as Bytes
+from anychip.model.packing.fields import Floats as Floats
+from anychip.model.packing.grouped import decode_grouped
+from anychip.model.packing.int8 import decode_int8
 
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+KNOWN = (*PLAIN_FORMATS, *BLOCK_FORMATS, *W8A8, "u4g128 and the like")
+"""As messages name them."""
+
+STEP_BYTES = 4 << 20
+"""Bytes of float32 that a conversion holds at once; small enough to stay in a processor's cache."""
 
 _NUMPY: dict[str, npt.DTypeLike] = {
     DType.FLOAT32.value: np.float32,
@@ -29,44 +47,116 @@ def dequantize(weight: HostWeight) -> Floats:
 
     Raises UnsupportedModel for an unknown format, CheckpointError where bytes and shape disagree.
     """
-    if weight.format not in SUPPORTED_FORMATS:
-        raise unsupported("weight format", weight.format, SUPPORTED_FORMATS)
-    needed = format_nbytes(weight.format, weight.shape)
-    raw = np.frombuffer(weight.data, np.uint8)
-    if len(raw) != needed:
-        raise CheckpointError(
-            f"{weight.format} {weight.shape} needs {needed} bytes, has {len(raw)}"
-        )
-    if weight.format in BLOCK_FORMATS:
-        blocks = raw.reshape(-1, BLOCK_FORMATS[weight.format][1])
-        return _BLOCKS[weight.format](blocks).reshape(weight.shape)
-    return _plain(raw, weight.format).reshape(weight.shape)
+    if weight.format not in PLAIN_FORMATS and not is_quantized(weight.format):
+        raise unsupported("weight format", weight.format, KNOWN)
+    try:
+        needed = format_bytes(weight.format, weight.shape)
+        raw = np.frombuffer(weight.data, np.uint8)
+        if len(raw) != needed:
+            raise CheckpointError(
+                f"{weight.format} {weight.shape} needs {needed} bytes, has {len(raw)}"
+            )
+        return _values(raw, weight).reshape(weight.shape)
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{weight.format} {weight.shape}: {error}") from error
 
 
-def convert(weight: HostWeight, format: str) -> HostWeight:
+def convert(
+    weight: HostWeight, format: str, read: Callable[[int], object] = lambda nbytes: None
+) -> HostWeight:
     """The weight in a plain dtype, rounded to nearest even; itself where it has that already.
 
+    Some rows at a time: beside the result no more than `STEP_BYTES` of float32 are held.
+    read: told the bytes of the weight that were read and are not needed again.
     Raises CheckpointError where a finite value is beyond the range of float16.
     """
     if format not in PLAIN_FORMATS:
         raise unsupported("target format", format, PLAIN_FORMATS)
     if weight.format == format:
         return weight
-    return plain_weight(dequantize(weight), format)
+    result = np.empty(weight.shape, _NUMPY[format])
+    flat, first, lost = result.reshape(-1), 0, 0
+    for piece in pieces(weight):
+        values = dequantize(piece).reshape(-1)
+        rows = flat[first : first + values.size]
+        with np.errstate(over="ignore"):
+            rows[...] = values
+        lost += _lost(rows, values)
+        first += values.size
+        read(piece.data.nbytes)
+    _refuse_lost(lost)
+    return HostWeight(format, weight.shape, result.view(np.uint8).reshape(-1).data.toreadonly())
+
+
+def pieces(weight: HostWeight) -> Iterator[HostWeight]:
+    """The weight in rows, as many at once as have `STEP_BYTES` in float32; views.
+
+    Whole where something stands before its first row, or where bytes and shape disagree.
+    """
+    shape = weight.shape
+    rows, k = (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
+    step = max(STEP_BYTES // (4 * max(k, 1)), 1)
+    known = weight.format in PLAIN_FORMATS or is_quantized(weight.format)
+    if rows <= step or not known or head_bytes(weight.format, k):
+        yield weight
+        return
+    nbytes = weight.data.nbytes // rows
+    if nbytes * rows != weight.data.nbytes:
+        yield weight
+        return
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        data = weight.data[first * nbytes : (first + count) * nbytes]
+        yield HostWeight(weight.format, (count, k), data)
+
+
+def rows_of(weight: HostWeight, first: int, count: int) -> HostWeight:
+    """Some rows of a weight [..., K], all but its last dimension counted as rows: [count, K].
+
+    A view; a copy in formats that have something before the first row, which then comes along.
+    """
+    k = weight.shape[-1]
+    head, row = head_bytes(weight.format, k), row_bytes(weight.format, k)
+    data = weight.data[head + first * row : head + (first + count) * row]
+    if head:
+        data = memoryview(b"".join((weight.data[:head], data)))
+    return HostWeight(weight.format, (count, k), data)
 
 
 def plain_weight(values: Floats, format: str = DType.FLOAT32.value) -> HostWeight:
     """A HostWeight of float32 values in a plain dtype, rounded to nearest even."""
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(values).astype(_NUMPY[format], copy=False)
-    if format == DType.FLOAT16.value:
-        lost = int(np.count_nonzero(np.isinf(cast) & np.isfinite(values)))
-        if lost:
-            raise CheckpointError(
-                f"{lost} values are beyond float16's range of 65504; use bfloat16 or float32"
-            )
+    _refuse_lost(_lost(cast, values))
     data = cast.view(np.uint8).reshape(-1).data.toreadonly()
     return HostWeight(format, tuple(values.shape), data)
+
+
+def _lost(cast: npt.NDArray[Any], values: Floats) -> int:
+    """Finite values that have become infinite."""
+    if cast.dtype != np.float16:
+        return 0
+    return int(np.count_nonzero(np.isinf(cast) & np.isfinite(values)))
+
+
+def _refuse_lost(count: int) -> None:
+    if count:
+        raise CheckpointError(
+            f"{count} values are beyond float16's range of 65504; use bfloat16 or float32"
+        )
+
+
+def _values(raw: Bytes, weight: HostWeight) -> Floats:
+    if weight.format in BLOCK_FORMATS:
+        return _DECODE[weight.format](raw.reshape(-1, BLOCK_FORMATS[weight.format][1]))
+    if weight.format in W8A8:
+        return decode_int8(raw, weight.shape[-1], static=weight.format == "w8a8_static")
+    kind = grouped(weight.format)
+    if kind:
+        return decode_grouped(kind, raw, weight.shape[-1])
+    return _plain(raw, weight.format)
 
 
 def _plain(raw: Bytes, format: str) -> Floats:
@@ -75,37 +165,17 @@ def _plain(raw: Bytes, format: str) -> Floats:
     return raw.view(_NUMPY[format]).astype(np.float32)
 
 
-def _scales(blocks: Bytes, at: int) -> Floats:
-    """The float16 at byte `at` of each block: float32 [blocks, 1]."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
-
-
-def _nibbles(packed: Bytes) -> Floats:
-    """16 bytes a block -> 32 values 0..15: low nibbles, then high ones."""
-    values = np.empty((len(packed), 32), np.float32)
-    values[:, :16] = packed & 15
-    values[:, 16:] = packed >> 4
-    return values
-
-
-def _q8_0(blocks: Bytes) -> Floats:
-    values = blocks[:, 2:].view(np.int8).astype(np.float32)
-    values *= _scales(blocks, 0)
-    return values
-
-
-def _q4_0(blocks: Bytes) -> Floats:
-    values = _nibbles(blocks[:, 2:])
-    values -= 8
-    values *= _scales(blocks, 0)
-    return values
-
-
-def _q4_1(blocks: Bytes) -> Floats:
-    values = _nibbles(blocks[:, 4:])
-    values *= _scales(blocks, 0)
-    values += _scales(blocks, 2)
-    return values
-
-
-_BLOCKS: dict[str, Callable[[Bytes], Floats]] = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_1": _q4_1}
+_DECODE: dict[str, Callable[[Bytes], Floats]] = {
+    "q8_0": blocks.decode_q8_0,
+    "q4_0": blocks.decode_q4_0,
+    "q4_1": blocks.decode_q4_1,
+    "q5_0": blocks.decode_q5_0,
+    "q5_1": blocks.decode_q5_1,
+    "iq4_nl": codebooks.decode_iq4_nl,
+    "mxfp4": codebooks.decode_mxfp4,
+    "q2_k": k_quants.decode_q2_k,
+    "q3_k": k_quants.decode_q3_k,
+    "q4_k": k_quants.decode_q4_k,
+    "q5_k": k_quants.decode_q5_k,
+    "q6_k": k_quants.decode_q6_k,
+}

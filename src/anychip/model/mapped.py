@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anychip.contract.dtype import DType
 from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
 
 SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)
+"""What can be a weight as it lies in a file."""
+
+
+Place = tuple[str, int]
+"""Where a tensor lies: its file's name, and bytes from its start."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +32,6 @@ class TensorEntry:
     shape: Shape
     offset: int
     nbytes: int
-
-
-def format_nbytes(format: str, shape: Shape) -> int:
-    """Bytes of a tensor in a supported format. ValueError where K does not fill whole blocks."""
-    count = math.prod(shape)
-    if format not in BLOCK_FORMATS:
-        return count * DType(format).itemsize
-    elements, nbytes = BLOCK_FORMATS[format]
-    if not shape or shape[-1] % elements:
-        raise ValueError(f"a row of {shape} is not whole blocks of {elements} in {format}")
-    return count // elements * nbytes
 
 
 class MappedFile:
@@ -57,8 +49,11 @@ class MappedFile:
 
     def weight(self, entry: TensorEntry) -> HostWeight:
         """A view of a tensor's bytes; nothing is copied."""
-        data = self.data[entry.offset : entry.offset + entry.nbytes]
-        return HostWeight(entry.format, entry.shape, data)
+        return HostWeight(entry.format, entry.shape, self.view(entry))
+
+    def view(self, entry: TensorEntry) -> memoryview:
+        """A view of a tensor's bytes, whatever they are."""
+        return self.data[entry.offset : entry.offset + entry.nbytes]
 
     def give_back(self) -> None:
         """Let the system have what was read of it; views stay valid and are read again on use.
