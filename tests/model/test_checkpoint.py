@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from anychip.contract.weights import WeightUse
 from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import dequantize
+from anychip.model.sources import Part
 
 BLOCK = ("q8_0", "q4_0", "q4_1")
 JOINED = {
@@ -90,7 +93,8 @@ def test_gguf_without_the_row_order_would_differ(tmp_path):
     path = tiny.make_gguf(tmp_path, "f32")
     checkpoint = open_checkpoint(path)
     source = next(s for s in checkpoint.sources if s.name == "layers.0.qkv")
-    raw = checkpoint.read(source.__class__(**{**vars(source), "permute": ("none",) * 3}))
+    as_they_lie = tuple(dataclasses.replace(part, permute="none") for part in source.parts)
+    raw = checkpoint.read(dataclasses.replace(source, parts=as_they_lie))
     expected = reference(tiny.make_hf_model(), source.name)
     assert not np.array_equal(dequantize(raw[0]), expected[: len(dequantize(raw[0]))])
 
@@ -111,7 +115,10 @@ def test_gguf_formats_equal_the_gguf_packages_reading(tmp_path, format):
     assert_equals_model(checkpoint, tiny.make_hf_model(), rounded)
     plain = {"f16": "float16", "bf16": "bfloat16"}
     assert checkpoint.config.dtype == plain.get(format, "quantized")
-    assert checkpoint.describe("blk.0.attn_q.weight") == (plain.get(format, format), (64, 64))
+    assert checkpoint.describe(Part("blk.0.attn_q.weight", (64, 64))) == (
+        plain.get(format, format),
+        (64, 64),
+    )
 
 
 def test_gguf_equals_transformers_reading_of_it(tmp_path):

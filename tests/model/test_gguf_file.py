@@ -152,7 +152,7 @@ def test_broken_headers(tmp_path, raw, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(12, "q4_K"), (14, "q6_K"), (28, "f64"), (99, "type 99")]
+    ("kind", "name"), [(9, "q8_1"), (15, "q8_K"), (28, "f64"), (99, "type 99")]
 )
 def test_other_formats_are_refused_by_name_when_needed(tmp_path, kind, name):
     raw = header(tensors=[tensor("a", (256,), kind), tensor("b", (4,), offset=160)])

@@ -8,9 +8,10 @@ import torch
 
 import tiny_models as tiny
 from anychip.model.checkpoint import open_checkpoint
-from anychip.model.config import ModelConfig, RopeConfig
 from anychip.model.errors import CheckpointError
+from anychip.model.families import config_from_hf
 from anychip.model.rope import cos_sin_table, inverse_frequencies
+from anychip.model.rope_config import RopeConfig
 
 SCALINGS = {
     "default": {"rope_type": "default"},
@@ -33,7 +34,7 @@ def both(kind, theta, head_dim):
         rope_parameters={**SCALINGS[kind], "rope_theta": theta},
     )
     settings = {**config.to_dict(), "architectures": ["LlamaForCausalLM"]}
-    return LlamaRotaryEmbedding(config), ModelConfig.from_hf(settings).rope
+    return LlamaRotaryEmbedding(config), config_from_hf(settings).rope
 
 
 @pytest.mark.parametrize("kind", SCALINGS)

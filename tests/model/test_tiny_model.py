@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from answers.equality import config, greedy
-from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.weights import HostWeight
 from anychip.engine.offline import OfflineEngine
 from anychip.model.checkpoint import open_checkpoint
@@ -32,7 +31,10 @@ def values(rows: int = 40) -> np.ndarray:
     return drawn
 
 
-@pytest.mark.parametrize("format", BLOCK_FORMATS)
+ENCODED_BY_GGUF = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
+
+
+@pytest.mark.parametrize("format", ENCODED_BY_GGUF)
 def test_blocks_are_those_of_the_gguf_package(format):
     from gguf import GGMLQuantizationType, quants
 
@@ -59,8 +61,8 @@ def test_every_element_is_within_half_a_step(format):
 
 
 def test_a_format_or_a_width_that_cannot_be_is_refused():
-    with pytest.raises(UnsupportedModel, match="q5_0"):
-        quantize(values(), "q5_0")
+    with pytest.raises(UnsupportedModel, match="q8_K"):
+        quantize(values(), "q8_K")
     with pytest.raises(CheckpointError, match="rows of 20 elements do not fill blocks of 32"):
         quantize(np.zeros((2, 20), np.float32), "q4_0")
 
@@ -190,7 +192,7 @@ def test_settings_of_every_kind_come_back(tmp_path):
     [
         ({"n": 1 << 31}, "float32", "'n': 2147483648 does not fit"),
         ({"l": [1, "a"]}, "float32", "'l': .* mixes kinds"),
-        ({}, "q5_0", "'w': q5_0 cannot be written"),
+        ({}, "u4g64", "'w': u4g64 cannot be written"),
     ],
 )
 def test_what_the_file_cannot_hold_is_refused(settings, format, message, tmp_path):

@@ -7,6 +7,7 @@ import json
 import random
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ import pytest
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
-from anychip.contract.formats import BLOCK_FORMATS, format_bytes
-from anychip.contract.weights import HostWeight
+from anychip.contract.formats import BLOCK_FORMATS, W8A8
+from anychip.model.quantize import quantize
 from anychip.ops.cases import cases
 from anychip.ops.check import result_dtype
 from anychip.ops.oracle import CacheArrays, filled
@@ -72,29 +73,24 @@ def test_every_operator_comes_back_as_it_was_saved(op: str, tmp_path) -> None:
         assert same_calls(call, load(path)), case.name
 
 
-def blocks(format: str, rows: int, columns: int) -> HostWeight:
-    """Random blocks with small scales."""
-    rng = np.random.default_rng(7)
-    _, nbytes = BLOCK_FORMATS[format]
-    raw = rng.integers(0, 256, format_bytes(format, (rows, columns)), np.uint8)
-    head = raw.reshape(-1, nbytes)[:, : 4 if format == "q4_1" else 2]
-    head[...] = np.tile(np.array([0.01], np.float16).view(np.uint8), head.shape[1] // 2)
-    return HostWeight(format, (rows, columns), raw.data)
-
-
 def packed_call(format: str) -> SavedCall:
-    case = next(c for c in cases("linear") if c.inputs["x"].shape[0])
-    x = np.random.default_rng(3).normal(size=(5, 64)).astype(np.float32)
+    case, rng = next(c for c in cases("linear") if c.inputs["x"].shape[0]), draw(3)
+    x, parts = rng(5, 256), tuple(quantize(rng(8, 256), format) for _ in range(2))
     call = saved_case(case)
     return dataclasses.replace(
         call,
         inputs={"x": x, **{n: None for n in call.inputs if n not in ("x", "weight")}},
         outputs={"y": np.zeros((5, 16), np.float32)},
-        parts={"weight": (blocks(format, 8, 64), blocks(format, 8, 64))},
+        parts={"weight": parts},
     )
 
 
-@pytest.mark.parametrize("format", BLOCK_FORMATS)
+def draw(seed: int) -> Callable[..., np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return lambda *shape: rng.standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize("format", [*BLOCK_FORMATS, *W8A8, "u4g128", "u8g32o"])
 def test_packed_weights_come_back_byte_by_byte(format: str, tmp_path) -> None:
     call = packed_call(format)
     save(tmp_path / "call.npz", call)

@@ -85,10 +85,10 @@ def cut(plan: ModelPlan, layers: int) -> ModelPlan:
 
     return replace(
         plan,
-        config=replace(plan.config, layers=layers),
+        config=plan.config.cut(layers),
         group=replace(plan.group, layers=layers),
         weights=tuple(w for w in plan.weights if kept(w.source.name)),
-        vectors=tuple(s for s in plan.vectors if kept(s.name)),
+        constants=tuple(s for s in plan.constants if kept(s.name)),
     )
 
 

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CONTRACT = (0, 4)
+CONTRACT = (0, 5)
 """(major, minor). `CHANGELOG.md` beside this file says what each version changed."""

@@ -19,6 +19,9 @@ class WeightUse(str, Enum):
     LINEAR = "linear"  # y = x @ w.T, N x K
     EMBEDDING = "embedding"  # rows are looked up
     LM_HEAD = "lm_head"  # y = x @ w.T in float32
+    EXPERTS = "experts"  # E matrices, stacked along N; each row is multiplied by one of them
+    """All parts of one expert lie together, then those of the next one. A chip that does not know
+    this use treats the weight as LINEAR."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class LoadedModel:
         opened, config = self.opened, self.config
         wishes = MemoryWishes(config.mem_fraction_static, config.max_total_tokens)
         memory = opened.chip.memory
-        plan = replace(opened.plan, weights=(), vectors=())  # they are on the device already
+        plan = replace(opened.plan, weights=(), constants=())  # they are on the device already
         found = plan_memory(plan, memory.info(), workspace, steps, wishes, unified=memory.unified)
         return cache_limits(opened.plan, found, steps, min(chunk, found.longest))
 

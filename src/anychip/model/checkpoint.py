@@ -9,18 +9,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anychip.contract.formats import BLOCK_FORMATS
+from anychip.contract.formats import format_bytes, head_bytes, is_quantized, row_bytes
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.config import ModelConfig
 from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
+from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
+from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
 from anychip.model.formats import dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
 from anychip.model.mapped import TensorEntry
-from anychip.model.names import NAMINGS, Naming, WeightSource, weight_sources
+from anychip.model.naming import Naming
+from anychip.model.sources import Part, WeightSource
 
-ROPE_FACTORS = "rope_freqs.weight"
+FACTORS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+ROPE_FACTORS = {FACTORS, LONG, SHORT}
+"""Tensors of GGUF that belong to the rotation: llama3's divisors, and longrope's."""
 
 
 class TensorStore(Protocol):
@@ -51,7 +56,8 @@ class Checkpoint:
     def __init__(self, path: Path, store: TensorStore, config: ModelConfig, naming: Naming) -> None:
         self.path = path
         self._store = store
-        self.sources: tuple[WeightSource, ...] = weight_sources(config, naming)
+        sources = FAMILIES[config.architecture].sources
+        self.sources: tuple[WeightSource, ...] = sources(config, naming)
         self._head_dim = config.head_dim
         for source in self.sources:
             self._check(source)
@@ -64,36 +70,40 @@ class Checkpoint:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all the tensors that the network needs, as they lie in the files."""
-        entry = self._store.entry
-        return sum(entry(part).nbytes for source in self.sources for part in source.parts)
+        """Bytes of all that the network needs, as it lies in the files."""
+        described = (self.describe(part) for source in self.sources for part in source.parts)
+        return sum(format_bytes(format, shape) for format, shape in described)
 
     @property
     def unused(self) -> tuple[str, ...]:
         """Tensors of the files that the network does not take, to be told at start-up."""
-        used = {part for source in self.sources for part in source.parts} | {ROPE_FACTORS}
+        used = {part.tensor for source in self.sources for part in source.parts} | ROPE_FACTORS
         return tuple(name for name in self._store.tensors if name not in used)
 
-    def describe(self, part: str) -> tuple[str, Shape]:
-        """Format and shape of a source tensor."""
-        entry = self._store.entry(part)
-        return entry.format, entry.shape
+    def describe(self, part: Part) -> tuple[str, Shape]:
+        """Format of a part, and the shape of what is taken of it."""
+        return self._store.entry(part.tensor).format, part.taken
 
     def read(self, source: WeightSource) -> tuple[HostWeight, ...]:
         """The parts in order, rows as the network wants them; views of the file where possible.
 
-        A vector comes as one float32 weight of shape (N,), its parts joined.
+        A constant comes as one float32 weight of its shape, its parts joined.
         """
-        pairs = zip(source.parts, source.permute, strict=True)
-        weights = tuple(
-            split_halves(self._store.read(part), self._head_dim)
-            if permute == "ggml-rope"
-            else self._store.read(part)
-            for part, permute in pairs
-        )
+        weights = tuple(self._part(part) for part in source.parts)
         if source.uses is not None:
             return weights
-        return (plain_weight(np.concatenate([dequantize(weight) for weight in weights])),)
+        values = np.concatenate([dequantize(weight) for weight in weights])
+        return (plain_weight(values.reshape(source.shape)),)
+
+    def _part(self, part: Part) -> HostWeight:
+        weight = self._store.read(part.tensor)
+        if part.rows is not None:
+            weight = rows_of(weight, *part.rows)
+        if part.permute == "ggml-rope":
+            weight = split_halves(weight, self._head_dim)
+        if part.plus:
+            weight = plain_weight(dequantize(weight) + np.float32(part.plus))
+        return weight
 
     def give_back(self) -> None:
         """Let the system have the pages of the files that `read` brought in; its views stay valid.
@@ -107,19 +117,19 @@ class Checkpoint:
         self._store.close()
 
     def _check(self, source: WeightSource) -> None:
-        for part, shape in zip(source.parts, source.shapes, strict=True):
-            found = self._store.entry(part).shape
-            if found != shape:
+        for part in source.parts:
+            found = self._store.entry(part.tensor).shape
+            if found != part.shape:
                 raise CheckpointError(
-                    f"has shape {found}, the model's config needs {shape}",
+                    f"has shape {found}, the model's config needs {part.shape}",
                     path=self.path,
-                    tensor=part,
+                    tensor=part.tensor,
                 )
 
     def _dtype(self) -> str:
         matrices = [s for s in self.sources if s.uses is not None]
-        formats = [self._store.entry(part).format for s in matrices for part in s.parts]
-        if any(format in BLOCK_FORMATS for format in formats):
+        formats = [self._store.entry(part.tensor).format for s in matrices for part in s.parts]
+        if any(is_quantized(format) for format in formats):
             return "quantized"
         return max(sorted(set(formats)), key=formats.count)
 
@@ -150,6 +160,19 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
     return HostWeight(weight.format, weight.shape, halves.data.toreadonly())
 
 
+def rows_of(weight: HostWeight, first: int, count: int) -> HostWeight:
+    """Some rows of a weight [..., K], all but its last dimension counted as rows: a view.
+
+    Raises CheckpointError for a format whose rows do not stand by themselves.
+    """
+    k = weight.shape[-1]
+    if head_bytes(weight.format, k):
+        raise CheckpointError(f"rows of a weight in {weight.format} cannot be taken alone")
+    row = row_bytes(weight.format, k)
+    data = weight.data[first * row : (first + count) * row]
+    return HostWeight(weight.format, (count, k), data)
+
+
 def _open_folder(path: Path) -> Checkpoint:
     if not any(path.iterdir()):
         raise CheckpointError("the folder is empty", path=path)
@@ -158,39 +181,67 @@ def _open_folder(path: Path) -> Checkpoint:
             f"the folder has no config.json; pass the file {ggufs[0]} itself", path=path
         )
     folder = Folder(path)
-    config = _located(ModelConfig.from_hf, folder.config, path / "config.json")
-    return Checkpoint(path, folder, config, NAMINGS[config.architecture, "hf"])
+    config = _located(config_from_hf, folder.config, path / "config.json")
+    return Checkpoint(path, folder, config, FAMILIES[config.architecture].hf_names)
 
 
 def _open_gguf(path: Path) -> Checkpoint:
     file = GgufFile(path)
-    config = _located(ModelConfig.from_gguf, file.metadata, path)
-    naming = NAMINGS[config.architecture, "gguf"]
-    first = naming.layer.format(i=0)
-    config = replace(
-        config,
-        tie_embeddings=f"{naming.lm_head}.weight" not in file.tensors,
-        attention_bias=f"{first}{naming.query}.bias" in file.tensors,
-        mlp_bias=f"{first}{naming.gate}.bias" in file.tensors,
-    )
-    if ROPE_FACTORS in file.tensors:
-        config = _with_rope_factors(config, file)
+    config = _located(config_from_gguf, file.metadata, path)
+    naming = FAMILIES[config.architecture].gguf_names
+    assert naming is not None
+    config = replace(config, **_told_by_tensors(file.tensors, naming))
+    for names in ((FACTORS,), (SHORT, LONG)):
+        if file.tensors.keys() >= set(names):
+            config = _with_rope_factors(config, file, names)
     return Checkpoint(path, file, config, naming)
 
 
-def _with_rope_factors(config: ModelConfig, file: GgufFile) -> ModelConfig:
-    factors = dequantize(file.read(ROPE_FACTORS)).reshape(-1)
-    if len(factors) > config.head_dim:
-        raise CheckpointError(
-            f"has {len(factors)} numbers, {config.head_dim // 2} are needed",
-            path=file.path,
-            tensor=ROPE_FACTORS,
-        )
-    values = tuple(float(factor) for factor in factors)
+def _told_by_tensors(tensors: Mapping[str, TensorEntry], naming: Naming) -> dict[str, Any]:
+    """What GGUF says by having a tensor or not."""
+    first = naming.layer.format(i=0)
+
+    def has_bias(*roles: str) -> bool:
+        names = (naming.roles[role] for role in roles if role in naming.roles)
+        return any(f"{first}{name}.bias" in tensors for name in names)
+
+    return {
+        "tie_embeddings": f"{naming.outside['lm_head']}.weight" not in tensors,
+        "attention_bias": has_bias("query", "query_key_value"),
+        "output_bias": has_bias("attention_output"),
+        "mlp_bias": has_bias("gate", "gate_up"),
+    }
+
+
+def _with_rope_factors(config: ModelConfig, file: GgufFile, names: tuple[str, ...]) -> ModelConfig:
+    """One list replaces the scaling; two are longrope's, for short and for long contexts."""
+    lists = [_factors(config, file, name) for name in names]
+    changes: dict[str, Any] = {"factors": lists[0]}
+    if len(lists) == 2:
+        read = Fields(file.metadata, "GGUF metadata", f"{file.metadata['general.architecture']}.")
+        original = read.integer("rope.scaling.original_context_length", config.context_length)
+        changes = {
+            "kind": "longrope",
+            "short": lists[0],
+            "long": lists[1],
+            "original_context": original,
+            "magnitude": read.number("rope.scaling.attn_factor", 1.0),
+        }
     try:
-        return replace(config, rope=replace(config.rope, factors=values))
+        return replace(config, ropes=(replace(config.rope, **changes), *config.ropes[1:]))
     except CheckpointError as error:
-        raise CheckpointError(str(error), path=file.path, tensor=ROPE_FACTORS) from error
+        raise CheckpointError(str(error), path=file.path, tensor=names[0]) from error
+
+
+def _factors(config: ModelConfig, file: GgufFile, name: str) -> tuple[float, ...]:
+    values = dequantize(file.read(name)).reshape(-1)
+    if len(values) > config.head_dim:
+        raise CheckpointError(
+            f"has {len(values)} numbers, {config.rope.rotary_dim // 2} are needed",
+            path=file.path,
+            tensor=name,
+        )
+    return tuple(float(value) for value in values)
 
 
 def _located(

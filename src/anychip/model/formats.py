@@ -9,13 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.dtype import DType
-from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import (
+    BLOCK_FORMATS,
+    PLAIN_FORMATS,
+    W8A8,
+    format_bytes,
+    grouped,
+    is_quantized,
+)
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
-from anychip.model.mapped import SUPPORTED_FORMATS, format_nbytes
+from anychip.model.packing import blocks, codebooks, k_quants
+from anychip.model.packing.fields import Bytes as Bytes
+from anychip.model.packing.fields import Floats as Floats
+from anychip.model.packing.grouped import decode_grouped
+from anychip.model.packing.int8 import decode_int8
 
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+KNOWN = (*PLAIN_FORMATS, *BLOCK_FORMATS, *W8A8, "u4g128 and the like")
+"""As messages name them."""
 
 _NUMPY: dict[str, npt.DTypeLike] = {
     DType.FLOAT32.value: np.float32,
@@ -29,18 +40,20 @@ def dequantize(weight: HostWeight) -> Floats:
 
     Raises UnsupportedModel for an unknown format, CheckpointError where bytes and shape disagree.
     """
-    if weight.format not in SUPPORTED_FORMATS:
-        raise unsupported("weight format", weight.format, SUPPORTED_FORMATS)
-    needed = format_nbytes(weight.format, weight.shape)
-    raw = np.frombuffer(weight.data, np.uint8)
-    if len(raw) != needed:
-        raise CheckpointError(
-            f"{weight.format} {weight.shape} needs {needed} bytes, has {len(raw)}"
-        )
-    if weight.format in BLOCK_FORMATS:
-        blocks = raw.reshape(-1, BLOCK_FORMATS[weight.format][1])
-        return _BLOCKS[weight.format](blocks).reshape(weight.shape)
-    return _plain(raw, weight.format).reshape(weight.shape)
+    if weight.format not in PLAIN_FORMATS and not is_quantized(weight.format):
+        raise unsupported("weight format", weight.format, KNOWN)
+    try:
+        needed = format_bytes(weight.format, weight.shape)
+        raw = np.frombuffer(weight.data, np.uint8)
+        if len(raw) != needed:
+            raise CheckpointError(
+                f"{weight.format} {weight.shape} needs {needed} bytes, has {len(raw)}"
+            )
+        return _values(raw, weight).reshape(weight.shape)
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{weight.format} {weight.shape}: {error}") from error
 
 
 def convert(weight: HostWeight, format: str) -> HostWeight:
@@ -69,43 +82,34 @@ def plain_weight(values: Floats, format: str = DType.FLOAT32.value) -> HostWeigh
     return HostWeight(format, tuple(values.shape), data)
 
 
+def _values(raw: Bytes, weight: HostWeight) -> Floats:
+    if weight.format in BLOCK_FORMATS:
+        return _DECODE[weight.format](raw.reshape(-1, BLOCK_FORMATS[weight.format][1]))
+    if weight.format in W8A8:
+        return decode_int8(raw, weight.shape[-1], static=weight.format == "w8a8_static")
+    kind = grouped(weight.format)
+    if kind:
+        return decode_grouped(kind, raw, weight.shape[-1])
+    return _plain(raw, weight.format)
+
+
 def _plain(raw: Bytes, format: str) -> Floats:
     if format == DType.BFLOAT16.value:  # the upper half of a float32; faster than a cast
         return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
     return raw.view(_NUMPY[format]).astype(np.float32)
 
 
-def _scales(blocks: Bytes, at: int) -> Floats:
-    """The float16 at byte `at` of each block: float32 [blocks, 1]."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
-
-
-def _nibbles(packed: Bytes) -> Floats:
-    """16 bytes a block -> 32 values 0..15: low nibbles, then high ones."""
-    values = np.empty((len(packed), 32), np.float32)
-    values[:, :16] = packed & 15
-    values[:, 16:] = packed >> 4
-    return values
-
-
-def _q8_0(blocks: Bytes) -> Floats:
-    values = blocks[:, 2:].view(np.int8).astype(np.float32)
-    values *= _scales(blocks, 0)
-    return values
-
-
-def _q4_0(blocks: Bytes) -> Floats:
-    values = _nibbles(blocks[:, 2:])
-    values -= 8
-    values *= _scales(blocks, 0)
-    return values
-
-
-def _q4_1(blocks: Bytes) -> Floats:
-    values = _nibbles(blocks[:, 4:])
-    values *= _scales(blocks, 0)
-    values += _scales(blocks, 2)
-    return values
-
-
-_BLOCKS: dict[str, Callable[[Bytes], Floats]] = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_1": _q4_1}
+_DECODE: dict[str, Callable[[Bytes], Floats]] = {
+    "q8_0": blocks.decode_q8_0,
+    "q4_0": blocks.decode_q4_0,
+    "q4_1": blocks.decode_q4_1,
+    "q5_0": blocks.decode_q5_0,
+    "q5_1": blocks.decode_q5_1,
+    "iq4_nl": codebooks.decode_iq4_nl,
+    "mxfp4": codebooks.decode_mxfp4,
+    "q2_k": k_quants.decode_q2_k,
+    "q3_k": k_quants.decode_q3_k,
+    "q4_k": k_quants.decode_q4_k,
+    "q5_k": k_quants.decode_q5_k,
+    "q6_k": k_quants.decode_q6_k,
+}

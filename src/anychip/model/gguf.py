@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anychip.contract.dtype import DType
+from anychip.contract.formats import format_bytes
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.mapped import (
@@ -19,7 +20,6 @@ from anychip.model.mapped import (
     TensorEntry,
     check_overlap,
     find_entry,
-    format_nbytes,
 )
 
 MAGIC = b"GGUF"
@@ -48,29 +48,31 @@ _SCALARS = {
 }
 """Type in the file -> letter of the struct module."""
 _STRING, _ARRAY = 8, 9
-_FORMATS = {
-    0: DType.FLOAT32.value,
-    1: DType.FLOAT16.value,
-    2: "q4_0",
-    3: "q4_1",
-    8: "q8_0",
-    30: DType.BFLOAT16.value,
+KINDS = {
+    DType.FLOAT32.value: 0,
+    DType.FLOAT16.value: 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "q2_k": 10,
+    "q3_k": 11,
+    "q4_k": 12,
+    "q5_k": 13,
+    "q6_k": 14,
+    "iq4_nl": 20,
+    DType.BFLOAT16.value: 30,
+    "mxfp4": 39,
 }
+"""Weight format -> the number that the file names it by."""
 _OTHER_FORMATS = {
-    6: "q5_0",
-    7: "q5_1",
     9: "q8_1",
-    10: "q2_K",
-    11: "q3_K",
-    12: "q4_K",
-    13: "q5_K",
-    14: "q6_K",
     15: "q8_K",
     16: "iq2_xxs",
     17: "iq2_xs",
     18: "iq3_xxs",
     19: "iq1_s",
-    20: "iq4_nl",
     21: "iq3_s",
     22: "iq2_s",
     23: "iq4_xs",
@@ -82,9 +84,9 @@ _OTHER_FORMATS = {
     29: "iq1_m",
     34: "tq1_0",
     35: "tq2_0",
-    39: "mxfp4",
     40: "nvfp4",
 }
+_FORMATS = {number: name for name, number in KINDS.items()} | _OTHER_FORMATS
 
 
 class _Header:
@@ -298,10 +300,10 @@ def _read_tensor_info(header: _Header) -> tuple[str, TensorEntry]:
         raise header.error(f"tensor '{name}' has the impossible shape {shape}")
     kind = header.u32(f"the type of '{name}'")
     offset = header.u64(f"the offset of '{name}'")
-    format = _FORMATS.get(kind) or _OTHER_FORMATS.get(kind) or f"ggml type {kind}"
+    format = _FORMATS.get(kind, f"ggml type {kind}")
     if format not in SUPPORTED_FORMATS:
         return name, TensorEntry(format, shape, offset, 0)
     try:
-        return name, TensorEntry(format, shape, offset, format_nbytes(format, shape))
+        return name, TensorEntry(format, shape, offset, format_bytes(format, shape))
     except ValueError as error:
         raise header.error(f"tensor '{name}': {error}") from error

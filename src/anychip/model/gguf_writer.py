@@ -10,23 +10,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from anychip.contract.dtype import DType
 from anychip.contract.weights import HostWeight
-from anychip.model.gguf import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
+from anychip.model.gguf import DEFAULT_ALIGNMENT, KINDS, MAGIC, VERSIONS
 
 Scalar = str | bool | int | float
 Setting = Scalar | Sequence[Scalar]
 """A value of the metadata; a sequence holds elements of one kind."""
-
-KINDS = {
-    DType.FLOAT32.value: 0,
-    DType.FLOAT16.value: 1,
-    "q4_0": 2,
-    "q4_1": 3,
-    "q8_0": 8,
-    DType.BFLOAT16.value: 30,
-}
-"""Weight format -> the number that the file names it by."""
 
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {bool: (7, "<?"), int: (5, "<i"), float: (6, "<f")}

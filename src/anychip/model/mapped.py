@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anychip.contract.dtype import DType
 from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
@@ -29,17 +27,6 @@ class TensorEntry:
     shape: Shape
     offset: int
     nbytes: int
-
-
-def format_nbytes(format: str, shape: Shape) -> int:
-    """Bytes of a tensor in a supported format. ValueError where K does not fill whole blocks."""
-    count = math.prod(shape)
-    if format not in BLOCK_FORMATS:
-        return count * DType(format).itemsize
-    elements, nbytes = BLOCK_FORMATS[format]
-    if not shape or shape[-1] % elements:
-        raise ValueError(f"a row of {shape} is not whole blocks of {elements} in {format}")
-    return count // elements * nbytes
 
 
 class MappedFile:

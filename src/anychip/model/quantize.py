@@ -1,4 +1,7 @@
-"""Floats into weight formats: what `formats.dequantize` undoes, up to rounding."""
+"""Floats into weight formats: what `formats.dequantize` undoes, up to rounding.
+
+The simplest choice of scales everywhere, so that tests and tiny models exist in every format.
+"""
 
 from __future__ import annotations
 
@@ -6,69 +9,62 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import (
+    BLOCK_FORMATS,
+    PLAIN_FORMATS,
+    W8A8,
+    block_elements,
+    grouped,
+    is_quantized,
+)
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
-from anychip.model.formats import Bytes, Floats, plain_weight
-from anychip.model.mapped import SUPPORTED_FORMATS
+from anychip.model.formats import KNOWN, Bytes, Floats, plain_weight
+from anychip.model.packing import blocks, codebooks, k_encode
+from anychip.model.packing.grouped import encode_grouped
+from anychip.model.packing.int8 import NORMED, encode_int8
 
 
 def quantize(values: Floats, format: str) -> HostWeight:
     """float32 values [.., K] in any weight format, each element at the nearest step of its block.
 
-    Raises UnsupportedModel for an unknown format, CheckpointError where K does not fill blocks.
+    "w8a8_static" is written for normed activations. Raises UnsupportedModel for an unknown format,
+    CheckpointError where K does not fill blocks.
     """
     if format in PLAIN_FORMATS:
         return plain_weight(values, format)
-    if format not in BLOCK_FORMATS:
-        raise unsupported("weight format", format, SUPPORTED_FORMATS)
-    elements, _ = BLOCK_FORMATS[format]
-    if values.shape[-1] % elements:
+    if not is_quantized(format):
+        raise unsupported("weight format", format, KNOWN)
+    columns, elements = values.shape[-1], block_elements(format)
+    if columns % elements:
         raise CheckpointError(
-            f"rows of {values.shape[-1]} elements do not fill blocks of {elements} ({format})"
+            f"rows of {columns} elements do not fill blocks of {elements} ({format})"
         )
-    blocks = np.ascontiguousarray(values, np.float32).reshape(-1, elements)
-    raw = np.ascontiguousarray(_BLOCKS[format](blocks)).reshape(-1)
+    rows = np.ascontiguousarray(values, np.float32).reshape(-1, columns)
+    raw = np.ascontiguousarray(_encoded(rows, format)).reshape(-1)
     return HostWeight(format, tuple(values.shape), raw.data.toreadonly())
 
 
-def _steps(values: Floats, step: Floats) -> Floats:
-    """How many steps each value is, to the nearest one; 0 where all of a block is 0."""
-    inverse = np.divide(1.0, step, out=np.zeros_like(step), where=step != 0)
-    counts: Floats = np.floor(values * inverse + np.float32(0.5))
-    return counts
+def _encoded(rows: Floats, format: str) -> Bytes:
+    if format in BLOCK_FORMATS:
+        return _ENCODE[format](rows.reshape(-1, BLOCK_FORMATS[format][0]))
+    kind = grouped(format)
+    if kind:
+        return encode_grouped(kind, rows)
+    return encode_int8(rows, NORMED if format == W8A8[1] else None)
 
 
-def _half(column: Floats) -> Bytes:
-    """[blocks, 1] as the two bytes of a float16."""
-    return np.ascontiguousarray(column).astype("<f2").view(np.uint8)
-
-
-def _packed(counts: Floats) -> Bytes:
-    """32 counts of 0 to 15 a block as 16 bytes: elements 0..15 low, 16..31 high."""
-    nibbles = counts.clip(0, 15).astype(np.uint8)
-    packed: Bytes = np.left_shift(nibbles[:, 16:], 4, dtype=np.uint8)
-    packed |= nibbles[:, :16]
-    return packed
-
-
-def _q8_0(blocks: Floats) -> Bytes:
-    step = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
-    counts = _steps(blocks, step).clip(-127, 127).astype(np.int8)
-    return np.hstack([_half(step), counts.view(np.uint8)])
-
-
-def _q4_0(blocks: Floats) -> Bytes:
-    """The value of largest magnitude becomes -8 steps, whatever its sign."""
-    where = np.abs(blocks).argmax(axis=1)[:, None]
-    step = np.take_along_axis(blocks, where, axis=1) / np.float32(-8)
-    return np.hstack([_half(step), _packed(_steps(blocks, step) + 8)])
-
-
-def _q4_1(blocks: Floats) -> Bytes:
-    low = blocks.min(axis=1, keepdims=True)
-    step = (blocks.max(axis=1, keepdims=True) - low) / np.float32(15)
-    return np.hstack([_half(step), _half(low), _packed(_steps(blocks - low, step))])
-
-
-_BLOCKS: dict[str, Callable[[Floats], Bytes]] = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_1": _q4_1}
+_ENCODE: dict[str, Callable[[Floats], Bytes]] = {
+    "q8_0": blocks.encode_q8_0,
+    "q4_0": blocks.encode_q4_0,
+    "q4_1": blocks.encode_q4_1,
+    "q5_0": blocks.encode_q5_0,
+    "q5_1": blocks.encode_q5_1,
+    "iq4_nl": codebooks.encode_iq4_nl,
+    "mxfp4": codebooks.encode_mxfp4,
+    "q2_k": k_encode.encode_q2_k,
+    "q3_k": k_encode.encode_q3_k,
+    "q4_k": k_encode.encode_q4_k,
+    "q5_k": k_encode.encode_q5_k,
+    "q6_k": k_encode.encode_q6_k,
+}

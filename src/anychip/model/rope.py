@@ -1,8 +1,9 @@
 """Tables of rotary cosines and sines, built on the host.
 
 Frequencies and angles are rounded to float32 at the same places where transformers rounds them
-(Su et al. 2021; its modeling_rope_utils for linear and llama3), so that greedy tokens agree;
-powers, cosines and sines are taken in float64 and rounded once.
+(Su et al. 2021; Peng et al. 2023 for yarn; Ding et al. 2024 for longrope; its
+modeling_rope_utils), so that greedy tokens agree; powers, cosines and sines are taken in float64
+and rounded once.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from anychip.model.config import RopeConfig
+from anychip.model.rope_config import RopeConfig
 
 Floats = npt.NDArray[np.float32]
 _ROWS = 4096  # positions at a time: bounds the float64 scratch
 
 
-def inverse_frequencies(rope: RopeConfig) -> Floats:
-    """Radians a position of each rotated pair, float32 [rotary_dim / 2]."""
+def inverse_frequencies(rope: RopeConfig, positions: int = 0) -> Floats:
+    """Radians a position of each rotated pair, float32 [rotary_dim / 2].
+
+    positions: of the context that is served, which chooses between longrope's two lists.
+    """
     exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float32) / np.float32(rope.rotary_dim)
     powers = np.power(float(rope.theta), exponents.astype(np.float64)).astype(np.float32)
+    if rope.factors is None and rope.kind == "longrope":
+        chosen = rope.long if positions > rope.original_context else rope.short
+        powers = powers * np.asarray(chosen, np.float32)
     frequencies: Floats = np.reciprocal(powers)
     if rope.factors is not None:
         frequencies /= np.asarray(rope.factors, np.float32)
@@ -32,7 +39,7 @@ def inverse_frequencies(rope: RopeConfig) -> Floats:
 
 def cos_sin_table(rope: RopeConfig, positions: int) -> Floats:
     """Cosines, then sines, of positions 0 .. positions-1: float32 [positions, rotary_dim]."""
-    frequencies = inverse_frequencies(rope)
+    frequencies = inverse_frequencies(rope, positions)
     half = len(frequencies)
     table = np.empty((positions, 2 * half), np.float32)
     for start in range(0, positions, _ROWS):
@@ -40,6 +47,8 @@ def cos_sin_table(rope: RopeConfig, positions: int) -> Floats:
         angles = (rows[:, None] * frequencies).astype(np.float64)
         table[start : start + _ROWS, :half] = np.cos(angles)
         table[start : start + _ROWS, half:] = np.sin(angles)
+    if rope.magnitude != 1.0:
+        table *= np.float32(rope.magnitude)
     return table
 
 
@@ -66,8 +75,31 @@ def _llama3(frequencies: Floats, rope: RopeConfig) -> Floats:
     return np.where(is_long | is_short, scaled, blend).astype(np.float32)
 
 
+def _yarn(frequencies: Floats, rope: RopeConfig) -> Floats:
+    """Peng et al. 2023, section 3.2: kept above beta_fast turns, divided below beta_slow."""
+    low, high = (_yarn_dimension(rope, turns) for turns in (rope.beta_fast, rope.beta_slow))
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, rope.rotary_dim - 1)
+    width = high - low or 0.001
+    ramp = (np.arange(rope.rotary_dim // 2, dtype=np.float32) - np.float32(low)) / np.float32(width)
+    kept = np.float32(1) - np.clip(ramp, 0, 1)
+    divided = np.reciprocal(np.float32(rope.factor) * np.reciprocal(frequencies))
+    mixed: Floats = divided * (np.float32(1) - kept) + frequencies * kept
+    return mixed
+
+
+def _yarn_dimension(rope: RopeConfig, turns: float) -> float:
+    """The element whose pair turns that often within the original context."""
+    inside = math.log(rope.original_context / (turns * 2 * math.pi))
+    return rope.rotary_dim * inside / (2 * math.log(rope.theta))
+
+
 _SCALINGS: dict[str, Callable[[Floats, RopeConfig], Floats]] = {
     "default": _default,
     "linear": _linear,
+    "dynamic": _default,
+    "longrope": _default,  # divided already
     "llama3": _llama3,
+    "yarn": _yarn,
 }

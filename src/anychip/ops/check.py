@@ -19,6 +19,7 @@ from anychip.ops.limits import LOGARITHMS, limit
 from anychip.ops.oracle import CacheArrays, evaluate, filled
 from anychip.ops.oracle.arrays import Array, Inputs, is_float, wide
 from anychip.ops.oracle.controls import controls
+from anychip.ops.oracle.experts import settled_route
 from anychip.ops.oracle.sampling import Draw, choose, row_of
 
 CONTROL_FACTOR = 4.0
@@ -83,10 +84,10 @@ def compare(  # noqa: PLR0913 - a call, its outcome, and how to judge it
     output and every input that the operator writes, copied out afterwards. dtype: what float
     results are held in; it sets the limit. control: the call's negative control, otherwise one is
     looked for. bound: largest error of float results, from `limits` where it is None. `sample`
-    may choose any token that rounding explains, all other integers are exact. Raises KeyError
-    where an output is missing.
+    and `route_experts` may choose what rounding explains, all other integers are exact. Raises
+    KeyError where an output is missing.
     """
-    expected = outcome(op, inputs, attrs)
+    expected = _expected(op, inputs, attrs, outputs)
     allowed = limit(op, inputs, dtype) if bound is None else bound
     asked = _Question(op, inputs, attrs, expected, allowed)
     found = dict(outputs)
@@ -121,6 +122,15 @@ def outcome(op: str, inputs: Inputs, attrs: Mapping[str, Any]) -> Outcome:
     result = evaluate(op, inputs, attrs)
     names = [a.name for a in CATALOGUE[op].outputs]
     return {**dict(zip(names, result.outputs, strict=True)), **result.written}
+
+
+def _expected(op: str, inputs: Inputs, attrs: Mapping[str, Any], found: Outcome) -> Outcome:
+    """`outcome`; where rounding leads to other experts, the weights of those."""
+    if op != "route_experts":
+        return outcome(op, inputs, attrs)
+    slack = limit(op, inputs, DType.FLOAT32)
+    settled = settled_route(inputs, filled(op, attrs), found["ids"], slack)
+    return dict(zip(("weights", "ids"), settled.outputs, strict=True))
 
 
 def _verdict(asked: _Question, worst: str, error: float, shown: float | None) -> Verdict:

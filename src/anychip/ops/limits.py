@@ -28,11 +28,22 @@ LOGARITHMS = frozenset(("token_logprobs", "top_logprobs"))
 logarithm, and that of a nearly certain token is nearly 0."""
 
 HELD = 2.0
-HELD_OF = {"paged_attention": 4.0, "attention_block": 12.0, "mlp_block": 12.0}
+HELD_OF = {
+    "paged_attention": 4.0,
+    "attention_block": 12.0,
+    "mlp_block": 12.0,
+    "expert_mlp": 12.0,
+}
 """How often a result, or what leads to it, may be rounded to the dtype that results are held in."""
 
 COMPUTED = 8.0
-COMPUTED_OF = {"pow": 32.0, "paged_attention": 16.0, "attention_block": 32.0, "mlp_block": 32.0}
+COMPUTED_OF = {
+    "pow": 32.0,
+    "paged_attention": 16.0,
+    "attention_block": 32.0,
+    "mlp_block": 32.0,
+    "expert_mlp": 32.0,
+}
 """Multiples of float32's roundoff for the arithmetic: approximations of functions, sums."""
 
 _SUMMED = {
@@ -43,7 +54,11 @@ _SUMMED = {
     "batched_matmul": "a",
     "rms_norm": "x",
     "add_rms_norm": "x",
+    "qk_norm": "q",
     "linear": "x",
+    "grouped_linear": "x",
+    "expert_mlp": "x",
+    "route_experts": "logits",
     "lm_head": "x",
     "softmax": "logits",
     "log_softmax": "logits",
@@ -63,7 +78,7 @@ def terms(op: str, inputs: Inputs) -> int:
         length = inputs[_SUMMED[op]].shape[-1]
     if op in ("paged_attention", "attention_block"):
         length = max(length, *inputs["cache"].k.shape[-1:], *inputs["kv_lens"].tolist())
-    if op == "mlp_block":
+    if op in ("mlp_block", "expert_mlp"):
         length = max(length, inputs["down"].shape[-1])
     if op == "scatter_add_rows":
         length = len(inputs["index"])

@@ -22,7 +22,7 @@ from anychip.contract.cache import CacheGroup, CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.fingerprint import fingerprint
-from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import PLAIN_FORMATS, is_quantized
 from anychip.contract.formats import format_bytes as weight_bytes
 from anychip.contract.signature import Arg, ArgKind, Attr, Spec, infer_outputs
 from anychip.contract.tensor import Shape, TensorSpec, contiguous_strides
@@ -279,7 +279,7 @@ class _Reader:
         )
 
     def _part(self, name: str, part: _Part) -> HostWeight:
-        if part.format not in (*PLAIN_FORMATS, *BLOCK_FORMATS):
+        if part.format not in PLAIN_FORMATS and not is_quantized(part.format):
             raise ValueError(f"'{name}' has the unknown format '{part.format}'")
         _size(name, part.shape)
         raw = self._bytes(name, weight_bytes(part.format, part.shape))

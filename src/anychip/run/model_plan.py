@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from anychip.contract.cache import CacheGroup, CacheSpec
 from anychip.contract.dtype import DType
+from anychip.contract.formats import format_bytes
 from anychip.contract.operators import CallSpec
 from anychip.contract.registration import Capabilities, Chip
 from anychip.contract.weights import WeightSpec
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.config import ModelConfig
-from anychip.model.names import WeightSource
+from anychip.model.families import FAMILIES
+from anychip.model.layers.attention import table_name
 from anychip.model.network import BatchRefs, Network, NetworkInputs
-from anychip.model.networks import NETWORKS
+from anychip.model.sources import WeightSource
 from anychip.ops.decide import Decision
 from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Value, WeightRef, given
@@ -46,28 +48,25 @@ class ModelPlan:
     dtype: DType
     group: CacheGroup
     weights: tuple[WeightPlan, ...]
-    vectors: tuple[WeightSource, ...]
+    constants: tuple[WeightSource, ...]
     context_length: int
 
     @property
     def weight_bytes(self) -> int:
-        """Device bytes of all weights, vectors and the rotation table."""
+        """Device bytes of all weights, constants and rotation tables."""
         packed = sum(w.spec.nbytes for w in self.weights)
-        return packed + sum(4 * n for n in (*map(_length, self.vectors), self.table_size))
+        plain = sum(format_bytes(self.constant_dtype(s), s.shape) for s in self.constants)
+        tables = sum(rope.rotary_dim for rope in self.config.ropes) * self.context_length
+        return packed + plain + DType.FLOAT32.itemsize * tables
 
-    @property
-    def table_size(self) -> int:
-        """Elements of the cosine and sine table."""
-        return self.context_length * self.config.rope.rotary_dim
+    def constant_dtype(self, source: WeightSource) -> str:
+        """The dtype that a constant is held in."""
+        return self.dtype.value if source.activation else DType.FLOAT32.value
 
     @property
     def most_pages(self) -> int:
         """Pages of the longest sequence."""
         return -(-self.context_length // self.group.page_size)
-
-
-def _length(source: WeightSource) -> int:
-    return sum(shape[0] for shape in source.shapes)
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,11 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
     matrices = [s for s in checkpoint.sources if s.uses is not None]
     return ModelPlan(
         config=config,
-        network=NETWORKS[config.architecture],
+        network=FAMILIES[config.architecture].network,
         dtype=dtype,
         group=group,
         weights=tuple(_plan_weight(checkpoint, chip, s, dtype) for s in matrices),
-        vectors=tuple(s for s in checkpoint.sources if s.uses is None),
+        constants=tuple(s for s in checkpoint.sources if s.uses is None),
         context_length=_context(wishes.context_length, config),
     )
 
@@ -159,10 +158,12 @@ def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
     weights: dict[str, WeightRef | Value] = {
         w.source.name: WeightRef(w.source.name, w.spec) for w in plan.weights
     }
-    for source in plan.vectors:
-        weights[source.name] = given("constant", source.name, (_length(source),), DType.FLOAT32)
-    table = (plan.context_length, plan.config.rope.rotary_dim)
-    weights["cos_sin"] = given("constant", "cos_sin", table, DType.FLOAT32)
+    for source in plan.constants:
+        dtype = DType(plan.constant_dtype(source))
+        weights[source.name] = given("constant", source.name, source.shape, dtype)
+    for i, rope in enumerate(plan.config.ropes):
+        table = (plan.context_length, rope.rotary_dim)
+        weights[table_name(i)] = given("constant", table_name(i), table, DType.FLOAT32)
     caches = tuple(CacheRef(i, CacheSpec(plan.group, pages)) for i in range(plan.group.layers))
     for name in index.keys() - BatchRefs.__dataclass_fields__.keys():
         del index[name]  # the sampler's

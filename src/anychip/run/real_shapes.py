@@ -210,7 +210,7 @@ def _of_model(value: Value) -> bool:
     """Whether a checkpoint holds it. The rotation table is made, and drawn here: at random angles
     every pair of elements turns, which in the model's own most hardly do."""
     storage = value.storage
-    return storage.kind in ("constant", "weight") and storage.key != "cos_sin"
+    return storage.kind in ("constant", "weight") and not storage.key.startswith("cos_sin")
 
 
 def _dense(parts: tuple[HostWeight, ...]) -> Any:

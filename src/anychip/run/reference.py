@@ -15,9 +15,10 @@ from anychip.hostops import NUMPY_DTYPES
 from anychip.hostops.views import Array
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.config import ModelConfig
-from anychip.model.names import WeightSource
-from anychip.model.networks import NETWORKS
+from anychip.model.families import FAMILIES
+from anychip.model.layers.attention import table_name
 from anychip.model.rope import cos_sin_table
+from anychip.model.sources import WeightSource
 from anychip.ops.oracle import evaluate
 from anychip.ops.reference import by_recipe, interpret, undivided
 from anychip.run.dense import dense_reader
@@ -109,14 +110,15 @@ class _Given:
         self._exact, self._plan, self._indices = exact, plan, indices
         self._read = dense_reader(checkpoint)
         self._caches: dict[str, Array] = {}
+        self._tables = {table_name(i): rope for i, rope in enumerate(plan.config.ropes)}
 
     def array(self, kind: str, key: str) -> Array:
         if kind == "index":
             return self._indices[key]
         if kind == "cache":
             return self._cache(key)
-        if key == "cos_sin":
-            return cos_sin_table(self._plan.config.rope, self._plan.context_length)
+        if key in self._tables:
+            return cos_sin_table(self._tables[key], self._plan.context_length)
         found = self._read(key)
         if kind == "weight" and not self._exact:
             return found.astype(NUMPY_DTYPES[self._plan.dtype])
@@ -134,16 +136,16 @@ def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int)
     group = CacheGroup(config.layers, config.kv_heads, config.head_dim, dtype, count)
     return ModelPlan(
         config=config,
-        network=NETWORKS[config.architecture],
+        network=FAMILIES[config.architecture].network,
         dtype=dtype,
         group=group,
         weights=tuple(_dense(s, dtype) for s in checkpoint.sources if s.uses is not None),
-        vectors=tuple(s for s in checkpoint.sources if s.uses is None),
+        constants=tuple(s for s in checkpoint.sources if s.uses is None),
         context_length=count,
     )
 
 
 def _dense(source: WeightSource, dtype: DType) -> WeightPlan:
-    shape = (sum(rows for rows, _ in source.shapes), source.shapes[0][1])
+    shape = source.shape
     spec = WeightSpec(dtype.value, shape, format_bytes(dtype.value, shape), dense=True)
     return WeightPlan(source, dtype.value, spec)

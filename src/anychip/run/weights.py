@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.memory import Memory
 from anychip.contract.registration import Chip
-from anychip.contract.tensor import Shape, Tensor
-from anychip.contract.weights import Weight
+from anychip.contract.tensor import Tensor
+from anychip.contract.weights import HostWeight, Weight
 from anychip.model.checkpoint import Checkpoint
-from anychip.model.formats import convert
-from anychip.model.names import WeightSource
+from anychip.model.formats import convert, plain_weight
+from anychip.model.layers.attention import table_name
 from anychip.model.rope import cos_sin_table
+from anychip.model.sources import WeightSource
 from anychip.run.model_plan import ModelPlan, WeightPlan
 
 Progress = Callable[[int, int], None]
@@ -25,7 +24,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class DeviceWeights:
-    """Packed weights, and plain float32 constants (norms, biases, the rotation table)."""
+    """Packed weights, and plain constants (norms, biases, the rotation tables)."""
 
     weights: dict[str, Weight]
     constants: dict[str, Tensor]
@@ -52,14 +51,14 @@ def load_weights(
             checkpoint.give_back()
             done += _file_bytes(checkpoint, weight.source)
             progress(done, total)
-        for source in plan.vectors:
-            (vector,) = checkpoint.read(source)
-            loaded.constants[source.name] = _constant(chip.memory, vector.shape, vector.data)
+        for source in plan.constants:
+            (values,) = checkpoint.read(source)
+            held = plan.constant_dtype(source)
+            loaded.constants[source.name] = _constant(chip.memory, convert(values, held), held)
         checkpoint.give_back()
-        table = cos_sin_table(plan.config.rope, plan.context_length)
-        loaded.constants["cos_sin"] = _constant(
-            chip.memory, table.shape, np.ascontiguousarray(table).data
-        )
+        for index, rope in enumerate(plan.config.ropes):
+            table = plain_weight(cos_sin_table(rope, plan.context_length))
+            loaded.constants[table_name(index)] = _constant(chip.memory, table, table.format)
         chip.queue.synchronize(None)
     except BaseException:
         loaded.release(chip)
@@ -79,7 +78,7 @@ def _file_bytes(checkpoint: Checkpoint, source: WeightSource) -> int:
     return sum(format_bytes(*checkpoint.describe(part)) for part in source.parts)
 
 
-def _constant(memory: Memory, shape: Shape, data: memoryview) -> Tensor:
-    tensor = Tensor(shape, DType.FLOAT32, buffer=memory.allocate(data.nbytes))
-    memory.copy_in(tensor, data)
+def _constant(memory: Memory, values: HostWeight, dtype: str) -> Tensor:
+    tensor = Tensor(values.shape, DType(dtype), buffer=memory.allocate(values.data.nbytes))
+    memory.copy_in(tensor, values.data)
     return tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anychip.contract.catalogue import attention, blocks, network, primitives, sampling
+from anychip.contract.catalogue import attention, blocks, experts, network, primitives, sampling
 from anychip.contract.signature import Signature
 
 CATALOGUE: dict[str, Signature] = {
@@ -10,6 +10,7 @@ CATALOGUE: dict[str, Signature] = {
     for s in (
         *primitives.SIGNATURES,
         *network.SIGNATURES,
+        *experts.SIGNATURES,
         *attention.SIGNATURES,
         *blocks.SIGNATURES,
         *sampling.SIGNATURES,

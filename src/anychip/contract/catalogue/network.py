@@ -51,6 +51,19 @@ SIGNATURES: tuple[Signature, ...] = (
         (_EPS,),
     ),
     Signature(
+        "qk_norm",
+        Tier.COMPOSED,
+        (
+            Arg("q", "X", "T,H,D", layout=Layout.ROWS),
+            Arg("k", "X", "T,G,D", layout=Layout.ROWS),
+            Arg("q_weight", "float32", "D"),
+            Arg("k_weight", "float32", "D"),
+        ),
+        (Arg("q_out", "X", "T,H,D"), Arg("k_out", "X", "T,G,D")),
+        "rms_norm of every head by itself, queries and keys each with a weight of their own.",
+        (_EPS,),
+    ),
+    Signature(
         "rotary_embedding",
         Tier.REQUIRED,
         (
@@ -93,6 +106,15 @@ SIGNATURES: tuple[Signature, ...] = (
         (Arg("x", "X", "T,2*I"),),
         (Arg("y", "X", "T,I"),),
         "y = gelu_tanh(x[:, :I]) * x[:, I:], in float32.",
+    ),
+    Signature(
+        "swiglu_clamp_and_mul",
+        Tier.COMPOSED,
+        (Arg("x", "X", "T,2*I"),),
+        (Arg("y", "X", "T,I"),),
+        "gate = min(x[:, :I], limit), up = x[:, I:] held within -limit .. limit; "
+        "y = gate * sigmoid(alpha * gate) * (up + 1), in float32.",
+        (Attr("alpha", "float"), Attr("limit", "float")),
     ),
     Signature(
         "softcap",

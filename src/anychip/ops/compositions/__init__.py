@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anychip.ops.compositions import attention, blocks, logits, network, sampling
+from anychip.ops.compositions import attention, blocks, experts, logits, network, sampling
 
 Recipe = Callable[..., Any]
 """recipe(ops, inputs and attributes by name) -> Value, tuple of them in output order, or None.
@@ -18,12 +18,17 @@ COMPOSITIONS: dict[str, Recipe] = {
     "embedding": network.embedding,
     "rms_norm": network.rms_norm,
     "add_rms_norm": network.add_rms_norm,
+    "qk_norm": network.qk_norm,
     "rotary_embedding": network.rotary_embedding,
     "linear": network.linear,
     "lm_head": network.lm_head,
     "silu_and_mul": network.silu_and_mul,
     "gelu_tanh_and_mul": network.gelu_tanh_and_mul,
+    "swiglu_clamp_and_mul": network.swiglu_clamp_and_mul,
     "softcap": network.softcap,
+    "route_experts": experts.route_experts,
+    "grouped_linear": experts.grouped_linear,
+    "expert_mlp": experts.expert_mlp,
     "kv_write": attention.kv_write,
     "kv_copy_pages": attention.kv_copy_pages,
     "paged_attention": attention.paged_attention,

@@ -17,6 +17,18 @@ def embedding(ops: Ops, *, tokens: Value, table: Weight, dtype: str, scale: floa
 
 def rms_norm(ops: Ops, *, x: Value, weight: Value, eps: float) -> Value:
     """Mean of squares, rsqrt, two products."""
+    return _normal(ops, x, weight, eps)
+
+
+def qk_norm(
+    ops: Ops, *, q: Value, k: Value, q_weight: Value, k_weight: Value, eps: float
+) -> tuple[Value, Value]:
+    """As rms_norm, over the last of three dimensions."""
+    return _normal(ops, q, q_weight, eps), _normal(ops, k, k_weight, eps)
+
+
+def _normal(ops: Ops, x: Value, weight: Value, eps: float) -> Value:
+    """x over its root mean square along the last dimension, times the weight."""
     wide = cast(ops, x, F32)
     squares = ops.mul(a=wide, b=wide)
     mean = ops.reduce_mean(x=squares)
@@ -118,6 +130,17 @@ def gelu_tanh_and_mul(ops: Ops, *, x: Value) -> Value:
     """gelu_tanh of the first half times the second."""
     gate, up = _halves(ops, x)
     return cast(ops, ops.mul(a=ops.gelu_tanh(x=gate), b=up), x.dtype)
+
+
+def swiglu_clamp_and_mul(ops: Ops, *, x: Value, alpha: float, limit: float) -> Value:
+    """Both halves held within bounds, then three products."""
+    gate, up = _halves(ops, x)
+    high = number(ops, limit)
+    gate = ops.minimum(a=gate, b=high)
+    up = ops.maximum(a=ops.minimum(a=up, b=high), b=number(ops, -limit))
+    share = ops.sigmoid(x=ops.mul(a=gate, b=number(ops, alpha)))
+    y = ops.mul(a=ops.mul(a=gate, b=share), b=ops.add(a=up, b=number(ops, 1)))
+    return cast(ops, y, x.dtype)
 
 
 def _halves(ops: Ops, x: Value) -> tuple[Value, Value]:

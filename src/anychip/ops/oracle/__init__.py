@@ -13,13 +13,21 @@ from anychip.contract.signature import REQUIRED
 from anychip.ops.oracle.arrays import CacheArrays, Inputs, Oracle, Result
 from anychip.ops.oracle.attention import ATTENTION
 from anychip.ops.oracle.blocks import BLOCKS
+from anychip.ops.oracle.experts import EXPERTS
 from anychip.ops.oracle.network import NETWORK
 from anychip.ops.oracle.primitives import PRIMITIVES
 from anychip.ops.oracle.sampling import SAMPLING
 
 __all__ = ["ORACLE", "CacheArrays", "Result", "evaluate", "filled"]
 
-ORACLE: dict[str, Oracle] = {**PRIMITIVES, **NETWORK, **ATTENTION, **BLOCKS, **SAMPLING}
+ORACLE: dict[str, Oracle] = {
+    **PRIMITIVES,
+    **NETWORK,
+    **EXPERTS,
+    **ATTENTION,
+    **BLOCKS,
+    **SAMPLING,
+}
 
 
 def filled(op: str, attrs: Mapping[str, Any]) -> dict[str, Any]:

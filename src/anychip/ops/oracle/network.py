@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anychip.ops.oracle.arrays import Array, Attrs, Inputs, Oracle, Result, rounded, wide
-from anychip.ops.oracle.primitives import gelu_tanh, silu
+from anychip.ops.oracle.primitives import gelu_tanh, sigmoid, silu
 
 
 def _embedding(inputs: Inputs, attrs: Attrs) -> Result:
@@ -25,6 +25,13 @@ def _add_rms_norm(inputs: Inputs, attrs: Attrs) -> Result:
     total = wide(inputs["x"]) + wide(inputs["residual"])
     held = rounded(total, inputs["x"].dtype)
     return Result((_normalize(held, inputs["weight"], attrs["eps"]), total))
+
+
+def _qk_norm(inputs: Inputs, attrs: Attrs) -> Result:
+    normal = (
+        _normalize(wide(inputs[name]), inputs[f"{name}_weight"], attrs["eps"]) for name in "qk"
+    )
+    return Result(tuple(normal))
 
 
 def _rotate(x: Array, rows: Array, attrs: Attrs) -> Array:
@@ -68,6 +75,12 @@ def _gelu_tanh_and_mul(inputs: Inputs, attrs: Attrs) -> Result:
     return Result((gelu_tanh(gate) * up,))
 
 
+def _swiglu_clamp_and_mul(inputs: Inputs, attrs: Attrs) -> Result:
+    gate, up = np.split(wide(inputs["x"]), 2, axis=-1)
+    gate, up = np.minimum(gate, attrs["limit"]), np.clip(up, -attrs["limit"], attrs["limit"])
+    return Result((gate * sigmoid(attrs["alpha"] * gate) * (up + 1),))
+
+
 def _softcap(inputs: Inputs, attrs: Attrs) -> Result:
     cap = attrs["cap"]
     return Result((cap * np.tanh(wide(inputs["x"]) / cap),))
@@ -77,10 +90,12 @@ NETWORK: dict[str, Oracle] = {
     "embedding": _embedding,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
+    "qk_norm": _qk_norm,
     "rotary_embedding": _rotary_embedding,
     "linear": _linear,
     "lm_head": _lm_head,
     "silu_and_mul": _silu_and_mul,
     "gelu_tanh_and_mul": _gelu_tanh_and_mul,
+    "swiglu_clamp_and_mul": _swiglu_clamp_and_mul,
     "softcap": _softcap,
 }

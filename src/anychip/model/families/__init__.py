@@ -1,0 +1,50 @@
+"""Every model family, and which of them a checkpoint is. A family is one short file here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anychip.model.config import ModelConfig
+from anychip.model.errors import unsupported
+from anychip.model.families.llama import LLAMA
+from anychip.model.families.mistral import MISTRAL
+from anychip.model.families.qwen2 import QWEN2
+from anychip.model.family import Family
+from anychip.model.fields import Fields
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        LLAMA,
+        MISTRAL,
+        QWEN2,
+    )
+}
+"""By name, in the order in which people are told of them."""
+
+
+def config_from_hf(settings: Mapping[str, Any]) -> ModelConfig:
+    """From a parsed config.json, of transformers 4 or 5. Raises CheckpointError."""
+    return _hf_family(settings).hf_config(Fields(settings, "config.json"))
+
+
+def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
+    """From GGUF metadata. Raises CheckpointError.
+
+    What only the tensors tell (tied, biases, dtype, rope factors) is left at its default.
+    """
+    name = metadata.get("general.architecture")
+    for family in FAMILIES.values():
+        if family.gguf and name == family.gguf and family.gguf_config:
+            return family.gguf_config(Fields(metadata, "GGUF metadata", f"{family.gguf}."))
+    raise unsupported("architecture", name, (f.gguf for f in FAMILIES.values() if f.gguf))
+
+
+def _hf_family(settings: Mapping[str, Any]) -> Family:
+    names = settings.get("architectures") or [settings.get("model_type")]
+    names = names if isinstance(names, list) else [names]
+    for family in FAMILIES.values():
+        if names[0] in (family.hf_class, family.hf_type):
+            return family
+    raise unsupported("architecture", names[0], (f.hf_class for f in FAMILIES.values()))

@@ -1,0 +1,1 @@
+"""Parts of networks that families share, as functions over operators."""

@@ -1,0 +1,73 @@
+"""How file formats spell the tensors of a layer: role -> name, without .weight and .bias."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Permute = Literal["none", "ggml-rope"]
+
+
+@dataclass(frozen=True)
+class Naming:
+    """One family in one file format.
+
+    outside: embedding, final_norm, lm_head. layer: prefix of a layer's tensors, with {i}. roles:
+    role -> name inside a layer. query_key: how rows of query and key heads lie in the file.
+    norm_plus: what is added to the weights of norms, where the file holds them less that.
+    """
+
+    outside: Mapping[str, str]
+    layer: str
+    roles: Mapping[str, str]
+    query_key: Permute = "none"
+    norm_plus: float = 0.0
+    unshifted: frozenset[str] = field(default_factory=frozenset)
+    """Norms that norm_plus does not concern, by role."""
+
+    def called(self, **roles: str) -> Naming:
+        """The same with some roles spelled otherwise or added."""
+        return replace(self, roles={**self.roles, **roles})
+
+
+HF = Naming(
+    outside={"embedding": "model.embed_tokens", "final_norm": "model.norm", "lm_head": "lm_head"},
+    layer="model.layers.{i}.",
+    roles={
+        "attention_norm": "input_layernorm",
+        "query": "self_attn.q_proj",
+        "key": "self_attn.k_proj",
+        "value": "self_attn.v_proj",
+        "query_norm": "self_attn.q_norm",
+        "key_norm": "self_attn.k_norm",
+        "sinks": "self_attn.sinks",
+        "attention_output": "self_attn.o_proj",
+        "mlp_norm": "post_attention_layernorm",
+        "gate": "mlp.gate_proj",
+        "up": "mlp.up_proj",
+        "down": "mlp.down_proj",
+    },
+)
+GGUF = Naming(
+    outside={"embedding": "token_embd", "final_norm": "output_norm", "lm_head": "output"},
+    layer="blk.{i}.",
+    roles={
+        "attention_norm": "attn_norm",
+        "query": "attn_q",
+        "key": "attn_k",
+        "value": "attn_v",
+        "query_norm": "attn_q_norm",
+        "key_norm": "attn_k_norm",
+        "sinks": "attn_sinks",
+        "attention_output": "attn_output",
+        "attention_post_norm": "post_attention_norm",
+        "mlp_norm": "ffn_norm",
+        "gate": "ffn_gate",
+        "up": "ffn_up",
+        "down": "ffn_down",
+        "mlp_post_norm": "post_ffw_norm",
+    },
+)
+GGUF_PAIRED = replace(GGUF, query_key="ggml-rope")
+"""Families whose query and key rows ggml stores in interleaved pairs."""
