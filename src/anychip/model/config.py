@@ -42,7 +42,8 @@ class ExpertsConfig:
     """A mixture of experts. count: experts, of which a token uses `used`, each `inner` wide.
 
     scoring, renormalize, groups, groups_kept, group_score, scale: attributes of `route_experts`.
-    shared: width of the MLP that every token uses besides; 0: there is none.
+    shared: width of the MLP that every token uses besides; 0: there is none. choice_bias: a bias
+    an expert helps to choose and weighs nothing.
     """
 
     count: int
@@ -55,6 +56,7 @@ class ExpertsConfig:
     group_score: str = "max"
     scale: float = 1.0
     shared: int = 0
+    choice_bias: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count <= 1 << 14:
@@ -71,6 +73,26 @@ class ExpertsConfig:
             raise CheckpointError(
                 f"{self.used} experts a token, but its groups have {kept}: no choice is left"
             )
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Latent attention: see layers/latent.py. A cached vector is `rank` + `rotated` elements.
+
+    nope, value: of a head's key that is not rotated, and of its value. query_rank: elements that
+    queries are compressed to; 0: they are not.
+    """
+
+    rank: int
+    rotated: int
+    nope: int
+    value: int
+    query_rank: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "rotated", "nope", "value"):
+            if not 1 <= getattr(self, name) <= 1 << 14:
+                raise CheckpointError(f"latent attention: {name} is {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -112,6 +134,7 @@ class ModelConfig:
     sinks: bool = False
     layer_configs: tuple[LayerConfig, ...] = ()
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
     dtype: str = "float32"
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None

@@ -85,6 +85,11 @@ def gguf_rope(read: Fields, head_dim: int, *, interleaved: bool = False) -> Rope
     return RopeConfig(theta, rotary_dim, interleaved=interleaved)
 
 
+def gguf_window(read: Fields) -> int:
+    """Positions that a token sees in layers with a window; 0: there are none."""
+    return read.integer("attention.sliding_window", 0)
+
+
 def _refuse_features(read: Fields, takes: frozenset[str]) -> None:
     for key, values in _NEUTRAL.items():
         value = read.settings.get(read.prefix + key, values[0])

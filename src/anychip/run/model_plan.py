@@ -97,6 +97,7 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
         dtype=_pick(cache_wish, facts.cache_dtypes, "--kv-cache-dtype", chip.name),
         page_size=_page_size(wishes.page_size, facts, chip.name),
         layout=facts.cache_layout,
+        latent=config.latent.rank if config.latent else 0,
     )
     matrices = [s for s in checkpoint.sources if s.uses is not None]
     return ModelPlan(

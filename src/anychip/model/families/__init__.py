@@ -7,8 +7,11 @@ from typing import Any
 
 from anychip.model.config import ModelConfig
 from anychip.model.errors import unsupported
+from anychip.model.families.deepseek import DEEPSEEK2, DEEPSEEK3
+from anychip.model.families.glm4 import GLM, GLM4
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
+from anychip.model.families.phi3 import PHI3
 from anychip.model.families.qwen2 import QWEN2
 from anychip.model.family import Family
 from anychip.model.fields import Fields
@@ -19,6 +22,11 @@ FAMILIES: dict[str, Family] = {
         LLAMA,
         MISTRAL,
         QWEN2,
+        PHI3,
+        GLM,
+        GLM4,
+        DEEPSEEK2,
+        DEEPSEEK3,
     )
 }
 """By name, in the order in which people are told of them."""
