@@ -25,6 +25,8 @@ from anychip.chips.cpu.operators_calls import (
     tensor_of,
     weight_of,
 )
+from anychip.chips.cpu.operators_experts import EXPERTS
+from anychip.chips.cpu.operators_heads import HEADS
 from anychip.contract.cache import CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
@@ -122,6 +124,8 @@ def _kv_write(call: Call) -> Fields:
 def _copy_pages(call: Call) -> Fields:
     view, facts = cache_fields(call)
     kept = {n: facts[n] for n in ("k_cache", "v_cache", "pages")}
+    if view.spec.group.latent:
+        del kept["v_cache"]  # a part of the keys
     return {
         **kept,
         "count": tensor_of(call, "sources").size,
@@ -268,6 +272,8 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("kv_write", "kv_write", _kv_write, _XC, _cache_covers),
     Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers),
     *BLOCKS,
+    *HEADS,
+    *EXPERTS,
     Kernel("paged_attention", "attention", _attention, _XC, _attends, _attention_scratch),
     Kernel("softmax", "softmax", _logits, {}),
     Kernel("log_softmax", "softmax", _logits, {}),
