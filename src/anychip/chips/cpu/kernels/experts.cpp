@@ -117,8 +117,9 @@ struct Matrices {  // of all experts: [count][n, k]
     return weight + expert * n / NR * anychip_panel_bytes(format, k);
   }
   const float* bias_of(int64_t expert) const { return bias ? bias + expert * n : nullptr; }
-  // Floats of `wide` below, for so many rows; 0 where every expert begins with a panel.
-  static int64_t wide(int64_t n, int64_t rows) { return n % NR ? rows * (n + NR) : 0; }
+  // Floats of `wide` below, for so many rows; not 0 where every expert begins with a panel, since
+  // what is asked for never shrinks when a size grows.
+  static int64_t wide(int64_t n, int64_t rows) { return rows * (n + NR); }
 };
 
 struct Typed {  // rows that lie one behind the other
