@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anychip.contract.formats import PLAIN_FORMATS
+from anychip.contract.formats import PLAIN_FORMATS, head_bytes
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.config import ModelConfig
@@ -184,9 +184,12 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
 
     Works on blocks as well: they lie along K, so a row is moved whole.
     """
-    rows = weight.shape[0]
-    raw = np.frombuffer(weight.data, np.uint8).reshape(rows // head_dim, head_dim // 2, 2, -1)
-    halves = np.ascontiguousarray(raw.swapaxes(1, 2)).reshape(-1)
+    rows, head = weight.shape[0], head_bytes(weight.format, weight.shape[-1])
+    raw = np.frombuffer(weight.data, np.uint8)
+    heads = raw[head:].reshape(rows // head_dim, head_dim // 2, 2, -1)
+    halves = np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(-1)
+    if head:
+        halves = np.concatenate([raw[:head], halves])
     return HostWeight(weight.format, weight.shape, halves.data.toreadonly())
 
 
