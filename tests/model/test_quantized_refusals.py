@@ -11,9 +11,10 @@ import torch
 
 import quantized_folders as schemes
 import tiny_models as tiny
-from anychip.model.checkpoint import open_checkpoint
+from anychip.model.checkpoint import open_checkpoint, split_halves
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import dequantize, rows_of
+from anychip.model.quantize import quantize
 from quantized_folders import edit_config, edit_tensors, write_pair
 
 QUERY = "model.layers.0.self_attn.q_proj"
@@ -189,3 +190,11 @@ def test_rows_of_an_ordered_weight_keep_its_order(tmp_path):
     cut = rows_of(weight, 5, 7)
     assert (cut.format, cut.shape) == ("u4g32o", (7, weight.shape[1]))
     np.testing.assert_array_equal(dequantize(cut), dequantize(weight)[5:12])
+
+
+def test_rows_of_an_ordered_weight_change_places_behind_its_order():
+    values = np.random.default_rng(2).standard_normal((8, 64), np.float32)
+    weight = quantize(values, "u4g32o")
+    halves = split_halves(weight, 4)
+    wanted = dequantize(weight)[[0, 2, 1, 3, 4, 6, 5, 7]]
+    np.testing.assert_array_equal(dequantize(halves), wanted)

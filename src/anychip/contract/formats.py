@@ -116,7 +116,10 @@ def row_bytes(format: str, k: int) -> int:
 
 
 def head_bytes(format: str, k: int) -> int:
-    """Bytes before the first row."""
+    """Bytes before the first row.
+
+    Parts that are stacked have the same: the core converts those that do not.
+    """
     found = grouped(format)
     if found and found.ordered:
         return 4 * k
