@@ -71,6 +71,14 @@ class Grouped:
         return 3 + self.group * self.bits // 8
 
 
+GROUPED = tuple(
+    Grouped(bits, group, ordered)
+    for bits in (4, 8)
+    for group in GROUPS
+    for ordered in (False, True)
+)
+"""All that chips may take."""
+
 _GROUPED = re.compile(r"u(4|8)g([1-9][0-9]{1,3})(o?)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -105,9 +105,13 @@ class Checkpoint:
         A constant comes as one float32 weight of its shape, its parts joined.
         """
         if source.uses is not None:
-            return tuple(self._arranged(part, self._taken(part)) for part in source.parts)
+            return tuple(self.parts(source))
         values = np.concatenate([self._elements(part) for part in source.parts])
         return (plain_weight(values.reshape(source.shape)),)
+
+    def parts(self, source: WeightSource) -> Iterator[HostWeight]:
+        """The parts of a matrix, one read after the other."""
+        return (self._arranged(part, self._taken(part)) for part in source.parts)
 
     def _taken(self, part: Part) -> HostWeight:
         """In the order of the file."""
