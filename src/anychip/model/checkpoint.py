@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from anychip.contract.formats import PLAIN_FORMATS
+from anychip.contract.formats import PLAIN_FORMATS, head_bytes
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.config import ModelConfig
@@ -105,9 +105,13 @@ class Checkpoint:
         A constant comes as one float32 weight of its shape, its parts joined.
         """
         if source.uses is not None:
-            return tuple(self._arranged(part, self._taken(part)) for part in source.parts)
+            return tuple(self.parts(source))
         values = np.concatenate([self._elements(part) for part in source.parts])
         return (plain_weight(values.reshape(source.shape)),)
+
+    def parts(self, source: WeightSource) -> Iterator[HostWeight]:
+        """The parts of a matrix, one read after the other."""
+        return (self._arranged(part, self._taken(part)) for part in source.parts)
 
     def _taken(self, part: Part) -> HostWeight:
         """In the order of the file."""
@@ -184,9 +188,12 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
 
     Works on blocks as well: they lie along K, so a row is moved whole.
     """
-    rows = weight.shape[0]
-    raw = np.frombuffer(weight.data, np.uint8).reshape(rows // head_dim, head_dim // 2, 2, -1)
-    halves = np.ascontiguousarray(raw.swapaxes(1, 2)).reshape(-1)
+    rows, head = weight.shape[0], head_bytes(weight.format, weight.shape[-1])
+    raw = np.frombuffer(weight.data, np.uint8)
+    heads = raw[head:].reshape(rows // head_dim, head_dim // 2, 2, -1)
+    halves = np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(-1)
+    if head:
+        halves = np.concatenate([raw[:head], halves])
     return HostWeight(weight.format, weight.shape, halves.data.toreadonly())
 
 

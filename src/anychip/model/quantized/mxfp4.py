@@ -20,6 +20,8 @@ from anychip.model.quantized.pieces import Pieces, RawTensors, modules
 from anychip.model.quantized.settings import Settings
 
 _TOLD = frozenset(["quant_method", "modules_to_not_convert", "dequantize"])
+_AT_ONCE = 1 << 18
+"""Blocks whose numbers are reordered at once; a layer's experts are tens of millions."""
 _BLOCKS, _SCALES = "_blocks", "_scales"
 
 
@@ -37,11 +39,14 @@ def _linear(pieces: Pieces) -> Linear:
     shape = (*blocks[:-2], blocks[-2] * 32)
 
     def exact() -> HostWeight:
-        pairs = nibbles(pieces.array(_BLOCKS).reshape(-1, 16)).reshape(-1, 2, 16)
-        codes = pairs.swapaxes(1, 2).reshape(-1, 32)  # low and high of each byte: 2i, 2i + 1
-        scales = pieces.array(_SCALES).reshape(-1, 1)
-        raw = np.hstack([scales, packed_nibbles(codes)]).reshape(-1)
-        return HostWeight("mxfp4", shape, raw.data.toreadonly())
+        blocks = pieces.array(_BLOCKS).reshape(-1, 16)
+        raw = np.empty((len(blocks), 17), np.uint8)
+        raw[:, 0] = pieces.array(_SCALES).reshape(-1)
+        for first in range(0, len(blocks), _AT_ONCE):
+            rows = slice(first, first + _AT_ONCE)
+            pairs = nibbles(blocks[rows]).reshape(-1, 2, 16)
+            raw[rows, 1:] = packed_nibbles(pairs.swapaxes(1, 2).reshape(-1, 32))
+        return HostWeight("mxfp4", shape, raw.reshape(-1).data.toreadonly())
 
     tensors, nbytes = pieces.names(_BLOCKS, _SCALES), pieces.nbytes(_BLOCKS, _SCALES)
     return Linear("mxfp4", shape, tensors, nbytes, exact, lambda: dequantize(exact()))
