@@ -18,7 +18,7 @@ from anychip.contract.version import CONTRACT
 from anychip.engine.engine import Engine
 from anychip.engine.grammars import EngineGrammars
 from anychip.engine.messages import EngineInfo, StartError
-from anychip.engine.tables import memory_table, operator_table
+from anychip.engine.tables import memory_table, operator_table, weight_table
 from anychip.grammar.backend import backend_complaint
 from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
@@ -152,7 +152,10 @@ def _missing(opened: Opened, recorder: Recorder) -> str:
 def planned_memory(config: ServeConfig, opened: Opened, workspace: int) -> MemoryPlan:
     """How the device's memory is shared out. workspace: bytes. Raises NotEnoughMemory."""
     wishes = MemoryWishes(
-        config.mem_fraction_static, config.max_total_tokens, config.context_length is not None
+        config.mem_fraction_static,
+        config.max_total_tokens,
+        config.context_length is not None,
+        snapshots=not config.disable_radix_cache,
     )
     memory = opened.chip.memory
     return plan_memory(
@@ -169,6 +172,12 @@ def _host_slots(config: ServeConfig, opened: Opened, memory: MemoryPlan, report:
             f"--enable-hierarchical-cache: chip '{opened.chip.name}' computes in host memory, so "
             "copies there would only take room from the cache; leave it out and give the cache "
             "itself more with --max-total-tokens or --mem-fraction-static"
+        )
+    if opened.plan.states is not None:
+        raise StartError(
+            f"--enable-hierarchical-cache: {opened.plan.config.architecture} keeps recurrent "
+            "state, which host memory does not hold, and without it the pages there would be of "
+            "no use; leave it out and give the cache itself more with --mem-fraction-static"
         )
     slots = planned_slots(memory, config.hicache_ratio, config.hicache_size, host_facts())
     report(
@@ -241,10 +250,7 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     unused = opened.checkpoint.unused
     if unused:
         report(f"  tensors that the network does not take: {len(unused)} ({unused[0]} ...)")
-    converted = sorted({w.converted for w in plan.weights if w.converted})
-    for dtype in converted:
-        names = [w.source.name for w in plan.weights if w.converted == dtype]
-        report(f"  converted to {dtype} at load: {len(names)} weights ({names[0]} ...)")
+    report(weight_table(opened.checkpoint, plan))
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from anychip.contract.dtype import DType
-from anychip.contract.formats import format_bytes
 from anychip.contract.memory import Memory
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
@@ -135,7 +134,7 @@ def _prepare(checkpoint: Checkpoint, plan: WeightPlan, chip: Chip, held: _Held) 
 
 
 def _file_bytes(checkpoint: Checkpoint, source: WeightSource) -> int:
-    return sum(format_bytes(*checkpoint.describe(part)) for part in source.parts)
+    return sum(map(checkpoint.nbytes, source.parts))
 
 
 def _read_constant(
