@@ -121,6 +121,8 @@ def _kv_write(call: Call) -> Fields:
 def _copy_pages(call: Call) -> Fields:
     view, facts = cache_fields(call)
     kept = {n: facts[n] for n in ("k_cache", "v_cache", "pages")}
+    if view.spec.group.latent:
+        del kept["v_cache"]
     return {
         **kept,
         "count": tensor_of(call, "sources").size,
@@ -263,7 +265,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("silu_and_mul", "activation", _gated, _X),
     Kernel("gelu_tanh_and_mul", "activation", _gated, _X),
     Kernel("kv_write", "kv_write", _kv_write, _XC, _cache_covers),
-    Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers),
+    Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers, latent=True),
     *BLOCKS,
     Kernel("paged_attention", "attention", _attention, _XC, _attends, _attention_scratch),
     Kernel("softmax", "softmax", _logits, {}),

@@ -30,8 +30,8 @@ class Kernel:
 
     function: its name in abi.h without the prefix. fields: sizes and codes from a call, and
     pointers that are not named as the call's arguments are. workspace: bytes. variant: sets
-    kernels of one operator apart. needs, lacks: a processor's feature that decides whether it is
-    offered.
+    kernels of one operator apart. latent: see Implementation. needs, lacks: a processor's feature
+    that decides whether it is offered.
     """
 
     op: str
@@ -45,6 +45,7 @@ class Kernel:
     needs: str = ""
     lacks: str = ""
     tolerance: float = 1.0
+    latent: bool = False
 
     def suits(self, isa: str) -> bool:
         """Whether a library of this instruction set offers it."""
@@ -62,6 +63,7 @@ class Kernel:
             workspace=lambda call: self.workspace(library, call),
             aliases=self.aliases,
             tolerance=self.tolerance,
+            latent=self.latent,
         )
 
     def _prepare(self, library: KernelLibrary, call: Call) -> Launch:

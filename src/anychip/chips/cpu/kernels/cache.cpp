@@ -51,6 +51,7 @@ EXPORT int32_t anychip_kv_copy_pages(const PageCopyArgs* args) {
   for_rows(g.pool, g.count, g.page_bytes / 2, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       for (uint8_t* cache : {g.k_cache, g.v_cache}) {
+        if (!cache) continue;  // a latent cache has no values of its own
         std::memcpy(cache + g.targets[i] * g.page_stride, cache + g.sources[i] * g.page_stride, g.page_bytes);
       }
     }
