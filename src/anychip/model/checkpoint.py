@@ -20,7 +20,7 @@ from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
 from anychip.model.formats import Floats, dequantize, plain_weight, rows_of
 from anychip.model.gguf import MAGIC, GgufFile
-from anychip.model.mapped import Place, TensorEntry
+from anychip.model.mapped import Place, TensorEntry, folder_of
 from anychip.model.naming import Naming
 from anychip.model.quantized.store import QuantizedFolder, quantization
 from anychip.model.sources import Part, WeightSource
@@ -39,6 +39,10 @@ class TensorStore(Protocol):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What the file says beside its tensors; empty for a folder, whose other files do."""
+
+    @property
+    def further_layers(self) -> bool:
+        """Whether layers that predict further tokens lie behind the last one."""
 
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; CheckpointError where it is missing or of no use."""
@@ -67,6 +71,7 @@ class Checkpoint:
         self._head_dim = config.head_dim
         for source in self.sources:
             self._check(source)
+        self._check_layers(config, naming)
         self.config: ModelConfig = replace(config, dtype=self._dtype())
 
     @property
@@ -154,11 +159,28 @@ class Checkpoint:
         for part in source.parts:
             found = self._store.entry(part.tensor).shape
             if _without_ones(found) != _without_ones(part.shape):
+                name = self._store.place(part.tensor)[0]
                 raise CheckpointError(
-                    f"has shape {found}, the model's config needs {part.shape}",
-                    path=self.path,
+                    f"has shape {found}, the model's config needs {part.shape}: config and weights "
+                    "are not of one model; fetch both from one place",
+                    path=folder_of(self.path) / name,
                     tensor=part.tensor,
                 )
+
+    def _check_layers(self, config: ModelConfig, naming: Naming) -> None:
+        """The files have no layer more than the config says: the model would answer without it.
+
+        Layers that predict further tokens lie behind the last one; who has them counts them.
+        """
+        prefix = naming.layer.format(i=config.layers)
+        more = next((name for name in self._store.tensors if name.startswith(prefix)), None)
+        if more is not None and not self._store.further_layers:
+            raise CheckpointError(
+                f"is of a layer behind the {config.layers} that the config says: config and "
+                "weights are not of one model; fetch both from one place",
+                path=folder_of(self.path) / self._store.place(more)[0],
+                tensor=more,
+            )
 
     def _dtype(self) -> str:
         matrices = [s for s in self.sources if s.uses is not None]

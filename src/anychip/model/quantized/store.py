@@ -77,6 +77,11 @@ class QuantizedFolder:
                 )
             self.tensors[name] = self.entry(name)
 
+    @property
+    def further_layers(self) -> bool:
+        """Whether the config tells of layers that predict further tokens."""
+        return self._folder.further_layers
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; refuses a missing one and an unsupported format.
 
