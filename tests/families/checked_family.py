@@ -23,8 +23,9 @@ from anychip.model.folder import Folder
 from anychip.run.reference import reference_logits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from anychip.model.config import ModelConfig
     from anychip.model.naming import Naming
 
 LIMIT = 1e-4
@@ -167,3 +168,13 @@ def error_with(model: Any, folder: Path, *, naming: Naming | None = None, **chan
     ids = prompts()[3]
     with contextlib.closing(Checkpoint(folder, Folder(folder), config, naming)) as wrong:
         return relative(reference_logits(wrong, wrong.config, ids), true_logits(model, ids))
+
+
+def changed_error(model: Any, path: Path, change: Callable[[ModelConfig], ModelConfig]) -> float:
+    """Relative L2 of a network that is not the model's: what a mistake would look like."""
+    ids, checkpoint = prompts()[3], open_checkpoint(path)
+    try:
+        got = reference_logits(checkpoint, change(checkpoint.config), ids)
+    finally:
+        checkpoint.close()
+    return relative(got, true_logits(model, ids))

@@ -18,12 +18,13 @@ from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
 from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
-from anychip.model.formats import dequantize, plain_weight, rows_of
+from anychip.model.formats import Floats, dequantize, plain_weight, rows_of
 from anychip.model.gguf import MAGIC, GgufFile
 from anychip.model.mapped import Place, TensorEntry
 from anychip.model.naming import Naming
 from anychip.model.quantized.store import QuantizedFolder, quantization
 from anychip.model.sources import Part, WeightSource
+from anychip.model.transposed import transposed_rows
 
 FACTORS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_FACTORS = {FACTORS, LONG, SHORT}
@@ -103,18 +104,24 @@ class Checkpoint:
 
         A constant comes as one float32 weight of its shape, its parts joined.
         """
-        weights = tuple(self._part(part) for part in source.parts)
         if source.uses is not None:
-            return weights
-        values = np.concatenate([dequantize(weight) for weight in weights])
+            return tuple(self._arranged(part, self._taken(part)) for part in source.parts)
+        values = np.concatenate([self._elements(part) for part in source.parts])
         return (plain_weight(values.reshape(source.shape)),)
 
-    def _part(self, part: Part) -> HostWeight:
+    def _taken(self, part: Part) -> HostWeight:
+        """In the order of the file."""
         weight = self._store.read(part.tensor)
+        if part.transposed:
+            return transposed_rows(weight, part.rows)
         if part.rows is not None:
-            weight = rows_of(weight, *part.rows)
-        if part.permute == "ggml-rope":
-            weight = split_halves(weight, self._head_dim)
+            return rows_of(weight, *part.rows)
+        return HostWeight(weight.format, part.shape, weight.data)
+
+    def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
+        if part.permute != "none":
+            heads = part.permute == "ggml-rope"
+            weight = split_halves(weight, self._head_dim if heads else weight.shape[0])
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
@@ -122,6 +129,11 @@ class Checkpoint:
     def places(self, source: WeightSource) -> list[Place]:
         """Where its parts lie."""
         return [self._store.place(part.tensor) for part in source.parts]
+
+    def _elements(self, part: Part) -> Floats:
+        """Of a constant, in one row."""
+        elements = plain_weight(dequantize(self._taken(part)).reshape(-1))
+        return dequantize(self._arranged(part, elements))
 
     def give_back(self) -> None:
         """Let the system have the pages of the files that `read` brought in; its views stay valid.
@@ -137,7 +149,7 @@ class Checkpoint:
     def _check(self, source: WeightSource) -> None:
         for part in source.parts:
             found = self._store.entry(part.tensor).shape
-            if found != part.shape:
+            if _without_ones(found) != _without_ones(part.shape):
                 raise CheckpointError(
                     f"has shape {found}, the model's config needs {part.shape}",
                     path=self.path,
@@ -176,6 +188,11 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
     raw = np.frombuffer(weight.data, np.uint8).reshape(rows // head_dim, head_dim // 2, 2, -1)
     halves = np.ascontiguousarray(raw.swapaxes(1, 2)).reshape(-1)
     return HostWeight(weight.format, weight.shape, halves.data.toreadonly())
+
+
+def _without_ones(shape: Shape) -> Shape:
+    """GGUF files may lack a leading 1, or have one more."""
+    return shape if len(shape) < 2 or shape[0] != 1 else _without_ones(shape[1:])
 
 
 def _open_folder(path: Path) -> Checkpoint:

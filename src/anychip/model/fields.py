@@ -63,6 +63,13 @@ class Fields:
             raise self._error(key, value, "a list of numbers")
         return tuple(float(v) for v in value)
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers; empty where it is missing."""
+        value = self._get(key, ())
+        if not isinstance(value, list | tuple) or any(type(v) is not int for v in value):
+            raise self._error(key, value, "a list of integers")
+        return tuple(value)
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of strings; empty where it is missing."""
         value = self._get(key, ())

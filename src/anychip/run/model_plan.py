@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anychip.contract.cache import CacheGroup, CacheSpec
+from anychip.contract.cache import CacheGroup, CacheSpec, StateGroup, StatePart
 from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.operators import CallSpec
 from anychip.contract.registration import Capabilities, Chip
-from anychip.contract.weights import WeightSpec
+from anychip.contract.weights import WeightSpec, WeightUse
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.config import ModelConfig
 from anychip.model.families import FAMILIES
@@ -22,6 +22,9 @@ from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Value, WeightRef, given
 from anychip.run.batch import FLOAT_INPUTS, MASK, index_shapes
 from anychip.run.sizes import Sizes
+
+EXPERT_OPERATORS = ("grouped_linear", "expert_mlp")
+"""Those that multiply by weights whose use is EXPERTS."""
 
 Decide = Callable[[CallSpec], Decision]
 
@@ -41,7 +44,10 @@ class WeightPlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A model on a chip. group: the cache's layout; its dtype and page size are decided here."""
+    """A model on a chip. group: the cache's layout; its dtype and page size are decided here.
+
+    states: the layers that keep a state; None: there are none.
+    """
 
     config: ModelConfig
     network: Network
@@ -50,6 +56,7 @@ class ModelPlan:
     weights: tuple[WeightPlan, ...]
     constants: tuple[WeightSource, ...]
     context_length: int
+    states: StateGroup | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -91,7 +98,7 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
     if cache_wish == "auto" and dtype in facts.cache_dtypes:
         cache_wish = dtype.value
     group = CacheGroup(
-        layers=config.layers,
+        layers=len(config.cached_layers),
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
         dtype=_pick(cache_wish, facts.cache_dtypes, "--kv-cache-dtype", chip.name),
@@ -108,7 +115,20 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
         weights=tuple(_plan_weight(checkpoint, chip, s, dtype) for s in matrices),
         constants=tuple(s for s in checkpoint.sources if s.uses is None),
         context_length=_context(wishes.context_length, config),
+        states=state_group(config, dtype),
     )
+
+
+def state_group(config: ModelConfig, dtype: DType) -> StateGroup | None:
+    """What layers of recurrent state keep: the last inputs of the convolution, and the memory of
+    the delta rule, in float32 since each token adds to it."""
+    delta, layers = config.delta, config.recurrent_layers
+    if delta is None or not layers:
+        return None
+    memory = (delta.value_heads, delta.key_dim, delta.value_dim)
+    inputs = (delta.width - 1, 2 * delta.keys + delta.values)
+    parts = (StatePart("conv", inputs, dtype), StatePart("memory", memory, DType.FLOAT32))
+    return StateGroup(layers, parts)
 
 
 def _pick(wish: str, offers: tuple[DType, ...], flag: str, chip: str) -> DType:
@@ -149,13 +169,25 @@ def _plan_weight(
     if len(set(formats)) > 1 or formats[0] not in takes:
         converted = dtype.value
         formats = (converted,) * len(formats)
-    spec = chip.weights.plan(formats, shapes, source.uses or frozenset())
+    uses = source.uses or frozenset()
+    spec = chip.weights.plan(formats, shapes, uses)
+    if converted is None and _unusable(chip, spec, uses):
+        converted = dtype.value
+        spec = chip.weights.plan((converted,) * len(formats), shapes, uses)
     return WeightPlan(source, converted, spec)
 
 
-def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
-    """What the network is traced with. pages: of the whole cache, the sink included."""
-    index = {n: given("index", n, s, DType.INT32) for n, s in index_shapes(sizes).items()}
+def _unusable(chip: Chip, spec: WeightSpec, uses: frozenset[WeightUse]) -> bool:
+    """Experts in a layout of the chip's own that none of its operators takes: recipes need rows."""
+    if WeightUse.EXPERTS not in uses or spec.dense:
+        return False
+    return not any(chip.operators.of(op) for op in EXPERT_OPERATORS)
+
+
+def symbols(plan: ModelPlan, sizes: Sizes, pages: int, slots: int = 2) -> NetworkInputs:
+    """What the network is traced with. pages, slots: of the whole cache, the sinks included."""
+    shapes = index_shapes(sizes, states=plan.states is not None)
+    index = {n: given("index", n, s, DType.INT32) for n, s in shapes.items()}
     weights: dict[str, WeightRef | Value] = {
         w.source.name: WeightRef(w.source.name, w.spec) for w in plan.weights
     }
@@ -165,19 +197,24 @@ def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
     for i, rope in enumerate(plan.config.ropes):
         table = (plan.context_length, rope.rotary_dim)
         weights[table_name(i)] = given("constant", table_name(i), table, DType.FLOAT32)
-    caches = tuple(CacheRef(i, CacheSpec(plan.group, pages)) for i in range(plan.group.layers))
+    spec = CacheSpec(plan.group, pages)
+    caches = {layer: CacheRef(i, spec) for i, layer in enumerate(plan.config.cached_layers)}
+    held = plan.states.tensors(slots) if plan.states else {}
+    states = {name: given("state", name, s.shape, s.dtype) for name, s in held.items()}
     for name in index.keys() - BatchRefs.__dataclass_fields__.keys():
         del index[name]  # the sampler's
-    return NetworkInputs(plan.config, plan.dtype, BatchRefs(**index), weights, caches)
+    return NetworkInputs(plan.config, plan.dtype, BatchRefs(**index), weights, caches, states)
 
 
-def trace_step(plan: ModelPlan, sizes: Sizes, pages: int, decide: Decide) -> Program:
+def trace_step(
+    plan: ModelPlan, sizes: Sizes, pages: int, decide: Decide, *, slots: int = 2
+) -> Program:
     """One step as a program; results: logits [R, V] float32 and tokens [R] int32.
 
     Where their probabilities are told too: logprob [R], rank [R], top_values and top_ids [R, N].
     """
     ops = Ops(decide)
-    logits = plan.network(ops, symbols(plan, sizes, pages))
+    logits = plan.network(ops, symbols(plan, sizes, pages, slots))
     results = ops.program.results
     results["logits"] = logits
     if sizes.choice.mask_words:
