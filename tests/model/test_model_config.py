@@ -88,7 +88,6 @@ def test_defaults():
         ({"architectures": None, "model_type": None}, "architecture 'None'"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported; supported: silu"),
         ({"sliding_window": 128}, "'sliding_window' = 128 is not supported"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "'gptq'"),
         ({"rope_scaling": {"rope_type": "spiral"}}, "'spiral'.*default, linear, dynamic, yarn"),
         ({"rope_parameters": {"full": {"rope_type": "default"}}}, "differ by layer"),
         ({"partial_rotary_factor": 0.5}, "'partial_rotary_factor' = 0.5"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.mapped import TensorEntry
@@ -42,9 +40,9 @@ class Folder:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file(name).read(name)
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """A tensor's numbers, whether or not it can be a weight: a read-only view."""
-        return self._file(name).array(name)
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes, whether or not they can be a weight."""
+        return self._file(name).view(name)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -15,7 +16,9 @@ from anychip.contract.formats import (
     W8A8,
     format_bytes,
     grouped,
+    head_bytes,
     is_quantized,
+    row_bytes,
 )
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
@@ -24,6 +27,9 @@ from anychip.model.packing.fields import Bytes as Bytes
 from anychip.model.packing.fields import Floats as Floats
 from anychip.model.packing.grouped import decode_grouped
 from anychip.model.packing.int8 import decode_int8
+
+_AT_ONCE = 1 << 24
+"""Elements that are converted at once: what they take in float32 beside the result is bounded."""
 
 KNOWN = (*PLAIN_FORMATS, *BLOCK_FORMATS, *W8A8, "u4g128 and the like")
 """As messages name them."""
@@ -65,7 +71,29 @@ def convert(weight: HostWeight, format: str) -> HostWeight:
         raise unsupported("target format", format, PLAIN_FORMATS)
     if weight.format == format:
         return weight
-    return plain_weight(dequantize(weight), format)
+    rows = math.prod(weight.shape[:-1])
+    step = max(1, _AT_ONCE // max(1, weight.shape[-1] if weight.shape else 1))
+    if rows <= step:
+        return plain_weight(dequantize(weight), format)
+    slices = (rows_of(weight, at, min(step, rows - at)) for at in range(0, rows, step))
+    raw, at = np.empty(format_bytes(format, weight.shape), np.uint8), 0
+    for part in (plain_weight(dequantize(found), format) for found in slices):
+        raw[at : at + part.data.nbytes] = part.data
+        at += part.data.nbytes
+    return HostWeight(format, weight.shape, raw.data.toreadonly())
+
+
+def rows_of(weight: HostWeight, first: int, count: int) -> HostWeight:
+    """Some rows of a weight [..., K], all but its last dimension counted as rows: [count, K].
+
+    A view; a copy in formats that have something before the first row, which then comes along.
+    """
+    k = weight.shape[-1]
+    head, row = head_bytes(weight.format, k), row_bytes(weight.format, k)
+    data = weight.data[head + first * row : head + (first + count) * row]
+    if head:
+        data = memoryview(b"".join((weight.data[:head], data)))
+    return HostWeight(weight.format, (count, k), data)
 
 
 def plain_weight(values: Floats, format: str = DType.FLOAT32.value) -> HostWeight:

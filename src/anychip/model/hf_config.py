@@ -27,7 +27,6 @@ def hf_config(read: Fields, architecture: str, **own: Any) -> ModelConfig:
 
     Raises CheckpointError, UnsupportedModel.
     """
-    _refuse_quantized(read)
     hidden, heads = read.integer("hidden_size"), read.integer("num_attention_heads")
     head_dim = read.integer("head_dim", head_size(hidden, heads, read.settings.get("head_dim")))
     read_here: dict[str, Any] = {
@@ -91,13 +90,6 @@ def refuse_unless(read: Fields, **neutral: Any) -> None:
         value = read.settings.get(key)
         if value is not None and value != harmless:
             raise UnsupportedModel(f"'{key}' = {value!r:.60} is not supported")
-
-
-def _refuse_quantized(read: Fields) -> None:
-    described = read.settings.get("quantization_config")
-    if described:
-        method = described.get("quant_method") if isinstance(described, dict) else described
-        raise unsupported("quantization in a folder", method, PLAIN_FORMATS)
 
 
 def _plain_dtype(read: Fields) -> str:

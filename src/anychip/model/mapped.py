@@ -6,11 +6,6 @@ import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import ml_dtypes
-import numpy as np
-import numpy.typing as npt
 
 from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.tensor import Shape
@@ -19,24 +14,6 @@ from anychip.model.errors import CheckpointError, UnsupportedModel
 
 SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)
 """What can be a weight as it lies in a file."""
-
-ARRAYS: dict[str, npt.DTypeLike] = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "F64": np.float64,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "I16": np.int16,
-    "U16": np.uint16,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "I64": np.int64,
-    "U64": np.uint64,
-}
-"""What can be read as numbers: the parts that a quantized weight is put together from."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +45,11 @@ class MappedFile:
 
     def weight(self, entry: TensorEntry) -> HostWeight:
         """A view of a tensor's bytes; nothing is copied."""
-        data = self.data[entry.offset : entry.offset + entry.nbytes]
-        return HostWeight(entry.format, entry.shape, data)
+        return HostWeight(entry.format, entry.shape, self.view(entry))
 
-    def array(self, entry: TensorEntry) -> npt.NDArray[Any]:
-        """A tensor's numbers as a read-only view. KeyError for a format that is none of ARRAYS."""
-        data = self.data[entry.offset : entry.offset + entry.nbytes]
-        return np.frombuffer(data, ARRAYS[entry.format]).reshape(entry.shape)
+    def view(self, entry: TensorEntry) -> memoryview:
+        """A view of a tensor's bytes, whatever they are."""
+        return self.data[entry.offset : entry.offset + entry.nbytes]
 
     def give_back(self) -> None:
         """Let the system have what was read of it; views stay valid and are read again on use.
@@ -98,20 +73,6 @@ def check_overlap(path: Path, entries: Iterable[tuple[str, TensorEntry]]) -> Non
             raise CheckpointError(f"shares bytes with tensor '{before}'", path=path, tensor=name)
         if entry.offset + entry.nbytes > end:
             end, before = entry.offset + entry.nbytes, name
-
-
-def find_array(tensors: dict[str, TensorEntry], name: str, path: Path) -> TensorEntry:
-    """The entry of a tensor that is read as numbers."""
-    entry = tensors.get(name)
-    if entry is None:
-        raise CheckpointError("is missing from the checkpoint", path=path, tensor=name)
-    if entry.format not in ARRAYS:
-        raise UnsupportedModel(
-            f"dtype {entry.format} is not supported here; supported: {', '.join(ARRAYS)}",
-            path=path,
-            tensor=name,
-        )
-    return entry
 
 
 def find_entry(tensors: dict[str, TensorEntry], name: str, path: Path) -> TensorEntry:

@@ -10,12 +10,10 @@ import math
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import numpy.typing as npt
-
 from anychip.contract.dtype import DType
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError
-from anychip.model.mapped import MappedFile, TensorEntry, check_overlap, find_array, find_entry
+from anychip.model.mapped import MappedFile, TensorEntry, check_overlap, find_entry
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 16
@@ -51,9 +49,9 @@ class SafetensorsFile:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """A tensor's numbers, whether or not it can be a weight: a read-only view."""
-        return self._file.array(find_array(self.tensors, name, self.path))
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes, whether or not they can be a weight. KeyError where there is none."""
+        return self._file.view(self.tensors[name])
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anychip.contract.dtype import DType
-from anychip.contract.formats import format_bytes
 from anychip.contract.memory import Memory
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
@@ -75,7 +74,7 @@ def _prepare(checkpoint: Checkpoint, plan: WeightPlan, chip: Chip) -> Weight:
 
 
 def _file_bytes(checkpoint: Checkpoint, source: WeightSource) -> int:
-    return sum(format_bytes(*checkpoint.describe(part)) for part in source.parts)
+    return sum(map(checkpoint.nbytes, source.parts))
 
 
 def _constant(memory: Memory, values: HostWeight, dtype: str) -> Tensor:

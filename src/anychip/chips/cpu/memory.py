@@ -194,12 +194,13 @@ def row_bytes(name: str, k: int) -> int:
     return k // elements * (nbytes or DType(name).itemsize)
 
 
-_ROWS_ALONE = ({WeightUse.EMBEDDING}, {WeightUse.EXPERTS})
+_UNPACKED = (frozenset({WeightUse.EMBEDDING}), frozenset({WeightUse.EXPERTS}))
+"""Uses whose weights stay row-major: rows are looked up, or no kernel multiplies by them yet."""
 
 
 class CpuWeights(Weights):
-    """Packs for the kernels where a weight is multiplied; an embedding alone stays row-major, and
-    so do experts, which recipes multiply.
+    """Packs for the kernels where a weight is multiplied; an embedding alone, and matrices of
+    experts, stay row-major.
 
     Parts of different formats, and every weight when there are no kernels, become float32.
     """
@@ -217,7 +218,7 @@ class CpuWeights(Weights):
         if self._kernels is None:
             return WeightSpec("float32", shape, shape[0] * shape[1] * 4, dense=True)
         name = formats[0] if len(set(formats)) == 1 else "float32"
-        if uses in _ROWS_ALONE and name in PLAIN_FORMATS:
+        if uses in _UNPACKED and name in PLAIN_FORMATS:
             return WeightSpec(name, shape, shape[0] * row_bytes(name, shape[1]), dense=True)
         panels = -(-shape[0] // self._kernels.panel_columns)
         nbytes = panels * self._kernels.panel_bytes(FORMAT_CODES[name], shape[1])

@@ -55,7 +55,7 @@ def fp8_linear(pieces: Pieces, ending: str, block: tuple[int, int] | None) -> Li
     endings = (".weight", ending, ".input_scale", ".activation_scale")
 
     def plain() -> Floats:
-        values = e4m3()[pieces.array(".weight").view(np.uint8)]
+        values: Floats = e4m3()[pieces.array(".weight")]
         values *= _spread(pieces.floats(ending), shape, block)
         return values
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
-from anychip.model.folder import Folder
+from anychip.model.folder import Folder, read_json
 from anychip.model.mapped import TensorEntry
 from anychip.model.quantized.awq import awq_linears
 from anychip.model.quantized.compressed import compressed_linears
@@ -25,6 +25,33 @@ _READERS: dict[str, Callable[[RawTensors, Mapping[str, Any]], dict[str, Linear]]
     "fp8": fp8_linears,
     "mxfp4": mxfp4_linears,
 }
+
+
+_OLD_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Where AutoGPTQ and AutoAWQ wrote the settings before config.json had them."""
+
+
+def quantization(folder: Folder) -> Mapping[str, Any] | None:
+    """What the folder says of its quantization; None for a plain one."""
+    for key in ("quantization_config", "compression_config"):
+        described = folder.config.get(key)
+        if described:
+            break
+    else:
+        return _old_settings(folder)
+    if not isinstance(described, dict):
+        message = f"'{key}' is {described!r:.60}, not an object"
+        raise CheckpointError(message, path=folder.path / "config.json")
+    return described
+
+
+def _old_settings(folder: Folder) -> Mapping[str, Any] | None:
+    if not any(name.endswith(".qweight") for name in folder.tensors):
+        return None
+    for name, method in _OLD_FILES.items():
+        if (folder.path / name).exists():
+            return {"quant_method": method, **read_json(folder.path / name)}
+    return None
 
 
 class QuantizedFolder:
@@ -71,7 +98,7 @@ class QuantizedFolder:
         for name in names:
             if name in self._linears:
                 linear = self._linears[name]
-                self._linears[name] = linear.unpacked(f"{linear.format} beside another order")
+                self._linears[name] = linear.unpacked(f"{linear.format} unlike its neighbours")
                 self.tensors[name] = self.entry(name)
 
     def give_back(self) -> None:
