@@ -18,7 +18,7 @@ from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
 from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
-from anychip.model.formats import Floats, dequantize, plain_weight, rows_of
+from anychip.model.formats import Floats, dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
 from anychip.model.mapped import TensorEntry
 from anychip.model.naming import Naming
@@ -45,6 +45,9 @@ class TensorStore(Protocol):
 
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some of its rows, all but its last dimension counted as rows: [count, K]."""
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -108,11 +111,11 @@ class Checkpoint:
 
     def _taken(self, part: Part) -> HostWeight:
         """In the order of the file."""
-        weight = self._store.read(part.tensor)
         if part.transposed:
-            return transposed_rows(weight, part.rows)
+            return transposed_rows(self._store.read(part.tensor), part.rows)
         if part.rows is not None:
-            return rows_of(weight, *part.rows)
+            return self._store.rows(part.tensor, *part.rows)
+        weight = self._store.read(part.tensor)
         return HostWeight(weight.format, part.shape, weight.data)
 
     def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
