@@ -38,6 +38,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     noise: one uniform in [0, 1) for this draw, see `schedule/noise.py`.
     shaped: the slot's `SlotStart` says how its logits are shaped.
     logprobs: how many likeliest tokens are told beside the sampled one; NO_LOGPROBS: nothing is.
+    state_from, state_to: slots that its recurrent state is read from and written to, where the
+    model has one; nothing is read where `start` is 0.
     """
 
     slot: int
@@ -52,6 +54,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     shaped: bool = False
     logprobs: int = NO_LOGPROBS
     score: Score | None = None
+    state_from: int = 0
+    state_to: int = 0
 
     @property
     def logit_rows(self) -> int:
@@ -133,6 +137,8 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     sequence in one step at most (equal to step_tokens where chunking is on). host_slots: pages
     that host memory keeps of those that are evicted (ids 1 .. host_slots); 0: none. logit_rows:
     positions whose logits one step computes; over max_running, or it counts as one more than that.
+    recurrent: some layers keep a state; a running request's is in slot 1 + its slot, snapshots are
+    in the `snapshots` slots behind max_running. snapshot_every: positions from one to the next.
     """
 
     pages: int
@@ -143,6 +149,14 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     chunk: int
     host_slots: int = 0
     logit_rows: int = 0
+    recurrent: bool = False
+    snapshots: int = 0
+    snapshot_every: int = 0
+
+    @property
+    def state_slots(self) -> int:
+        """Slots of recurrent state, the sink included; 0 where no layer keeps one."""
+        return 1 + self.max_running + self.snapshots if self.recurrent else 0
 
 
 class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,6 +75,12 @@ SAMPLE = {
 FACTORS = {"repetition": x(7, dtype=F32), "bias": x(7, dtype=F32)}
 BLOCK = {"x": x(T, K), "residual": None, "norm": x(K, dtype=F32)}
 Q, KEY = x(T, H, D), x(T, G, D)
+STATES = {
+    "state_from": ints(2),
+    "state_to": ints(2),
+    **{name: BATCH[name] for name in ("cu_q", "positions", "token_rows")},
+}
+GATES = {"decay": x(T, H, dtype=F32), "beta": x(T, H, dtype=F32)}
 
 EXPECTED = {
     "copy": ({"x": x(2, 3)}, {}, [x(2, 3)]),
@@ -164,6 +170,16 @@ EXPECTED = {
     "softcap": ({"x": x(2, 3, 4)}, {"cap": 5.0}, [x(2, 3, 4)]),
     "kv_write": ({"cache": CACHE, "k": KEY, "v": KEY, "slots": ints(T)}, {}, []),
     "kv_copy_pages": ({"cache": CACHE, "sources": ints(2), "targets": ints(2)}, {}, []),
+    "causal_conv1d": (
+        {"x": x(T, K), "weight": x(K, 4, dtype=F32), "bias": None, "state": x(9, 3, K), **STATES},
+        {"activation": "silu"},
+        [x(T, K)],
+    ),
+    "gated_delta_rule": (
+        {"q": KEY, "k": KEY, "v": x(T, H, V), **GATES, "state": x(9, H, D, V, dtype=F32), **STATES},
+        {"scale": 1.0},
+        [x(T, H, V)],
+    ),
     "paged_attention": ({"q": Q, "cache": CACHE, **BATCH}, ATTENTION, [Q]),
     "attention_block": (
         {

@@ -10,7 +10,7 @@ import numpy as np
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.signature import ArgKind
-from anychip.ops.on_numpy import NumpyOps, wrapped
+from anychip.ops.on_numpy import ArrayValue, NumpyOps, wrapped
 from anychip.ops.oracle import CacheArrays, evaluate
 
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
@@ -41,13 +41,22 @@ def run_recipe(case):
     """Outputs of a case's operator by its recipe, written inputs included; ops called; values."""
     ops, signature = EagerOps(), CATALOGUE[case.op]
     given = {a.name: _wrapped(a, case.inputs.get(a.name)) for a in signature.inputs}
+    for name in signature.writes:
+        if isinstance(given[name], ArrayValue):
+            given[name] = ArrayValue(np.array(given[name].array))
     found = ops.call(signature, {**given, **case.attrs})
     values = found if isinstance(found, tuple) else () if found is None else (found,)
     names = [a.name for a in signature.outputs]
     outputs = {n: v.array for n, v in zip(names, values, strict=True)}
     for name in signature.writes:
-        outputs[name] = CacheArrays(given[name].k.array, given[name].v.array, given[name].latent)
+        outputs[name] = _written(given[name])
     return outputs, ops.calls, values
+
+
+def _written(value):
+    if isinstance(value, ArrayValue):
+        return value.array
+    return CacheArrays(value.k.array, value.v.array, value.latent)
 
 
 def _wrapped(arg, array):

@@ -22,6 +22,7 @@ ALL = sorted(CATALOGUE)
 SLOW = {
     *("attention_block", "paged_attention", "lm_head", "mlp_block", "grouped_linear"),
     *("expert_mlp", "sink_attention", "latent_attention", "expanded_attention"),
+    "gated_delta_rule",
 }
 """Whose large cases are left to the conformance runs on chips."""
 
@@ -46,12 +47,14 @@ REDUNDANT = {
 
 
 def looks(case):
-    """Shapes of a case's inputs and outputs, attributes, and how long its sequences are."""
+    """Shapes of a case's inputs and outputs, attributes, and where its sequences are."""
     found = {}
     for name, value in case.inputs.items():
         is_cache = isinstance(value, CacheArrays)
         found[name] = None if value is None else value.k.shape if is_cache else value.shape
     lengths = case.inputs["kv_lens"].tolist() if "kv_lens" in case.inputs else []
+    if "state_from" in case.inputs:
+        lengths = case.inputs["positions"].tolist()
     return found, specs_of(case), case.attrs, lengths
 
 

@@ -1,11 +1,12 @@
-"""Cache memory: groups of layers whose keys and values share pages."""
+"""Cache memory: groups of layers whose keys and values share pages, or that keep a state."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from anychip.contract.dtype import DType
-from anychip.contract.tensor import Tensor
+from anychip.contract.tensor import Shape, Tensor, TensorSpec
 
 NHD = "NHD"
 """Layout [pages, page size, KV heads, head dim]: the one that compositions can read and write.
@@ -108,3 +109,47 @@ class CacheView:
 def latent_view(spec: CacheSpec, k: Tensor) -> CacheView:
     """A latent cache over the memory of its keys."""
     return CacheView(spec, k, k.view(spec.value_shape, spec.strides))
+
+
+@dataclass(frozen=True)
+class StatePart:
+    """One tensor of a layer's recurrent state. shape: of one slot. name: its place in a layer."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one slot."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class StateGroup:
+    """Layers that keep a state of fixed size for each sequence, in slots.
+
+    A part is a plain tensor [slots, *shape] in each of the layers. Slot 0 is a sink, as page 0 is:
+    what is written there is never read. layers: their numbers.
+    """
+
+    layers: tuple[int, ...]
+    parts: tuple[StatePart, ...]
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot over all layers."""
+        return len(self.layers) * sum(part.nbytes for part in self.parts)
+
+    @property
+    def largest_part(self) -> int:
+        """Bytes of one slot in one layer of the largest part: they lie in one block."""
+        return max(part.nbytes for part in self.parts)
+
+    def tensors(self, slots: int) -> dict[str, TensorSpec]:
+        """Every tensor by name, "layers.3.conv", with so many slots."""
+        return {
+            f"layers.{layer}.{part.name}": TensorSpec((slots, *part.shape), part.dtype)
+            for layer in self.layers
+            for part in self.parts
+        }

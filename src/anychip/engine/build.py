@@ -152,7 +152,10 @@ def _missing(opened: Opened, recorder: Recorder) -> str:
 def planned_memory(config: ServeConfig, opened: Opened, workspace: int) -> MemoryPlan:
     """How the device's memory is shared out. workspace: bytes. Raises NotEnoughMemory."""
     wishes = MemoryWishes(
-        config.mem_fraction_static, config.max_total_tokens, config.context_length is not None
+        config.mem_fraction_static,
+        config.max_total_tokens,
+        config.context_length is not None,
+        snapshots=not config.disable_radix_cache,
     )
     memory = opened.chip.memory
     return plan_memory(
@@ -169,6 +172,12 @@ def _host_slots(config: ServeConfig, opened: Opened, memory: MemoryPlan, report:
             f"--enable-hierarchical-cache: chip '{opened.chip.name}' computes in host memory, so "
             "copies there would only take room from the cache; leave it out and give the cache "
             "itself more with --max-total-tokens or --mem-fraction-static"
+        )
+    if opened.plan.states is not None:
+        raise StartError(
+            f"--enable-hierarchical-cache: {opened.plan.config.architecture} keeps recurrent "
+            "state, which host memory does not hold, and without it the pages there would be of "
+            "no use; leave it out and give the cache itself more with --mem-fraction-static"
         )
     slots = planned_slots(memory, config.hicache_ratio, config.hicache_size, host_facts())
     report(

@@ -20,7 +20,7 @@ from anychip.contract.operators import (
 from anychip.contract.signature import Signature
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import Weight, WeightSpec
-from anychip.hostops import attention, experts, network, primitives, sampling
+from anychip.hostops import attention, experts, network, primitives, recurrent, sampling
 from anychip.hostops.attention import CacheArrays
 from anychip.hostops.primitives import Kernel
 from anychip.hostops.views import NUMPY_DTYPES, Array
@@ -32,6 +32,7 @@ KERNELS: dict[str, Kernel] = {
     **network.KERNELS,
     **experts.KERNELS,
     **attention.KERNELS,
+    **recurrent.KERNELS,
     **sampling.KERNELS,
 }
 FLOATS = tuple(d.value for d in NUMPY_DTYPES if d.is_float)

@@ -20,7 +20,7 @@ from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
 from anychip.model.formats import Floats, dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.naming import Naming
 from anychip.model.quantized.store import QuantizedFolder, quantization
 from anychip.model.sources import Part, WeightSource
@@ -48,6 +48,9 @@ class TensorStore(Protocol):
 
     def rows(self, name: str, first: int, count: int) -> HostWeight:
         """Some of its rows, all but its last dimension counted as rows: [count, K]."""
+
+    def place(self, name: str) -> Place:
+        """Where it lies."""
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -125,6 +128,10 @@ class Checkpoint:
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
+
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
 
     def _elements(self, part: Part) -> Floats:
         """Of a constant, in one row."""

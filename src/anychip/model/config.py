@@ -27,11 +27,13 @@ class LayerConfig:
 
     window: positions that a token sees, itself included; 0: all. rope: index into the model's
     `ropes`; None: queries and keys are not rotated. experts: its MLP is a mixture of experts.
+    recurrent: it keeps a state (`ModelConfig.delta`) and no keys and values.
     """
 
     window: int = 0
     rope: int | None = 0
     experts: bool = False
+    recurrent: bool = False
 
 
 PLAIN_LAYER = LayerConfig()
@@ -105,6 +107,38 @@ class LatentConfig:
 
 
 @dataclass(frozen=True)
+class DeltaConfig:
+    """Layers of the gated delta rule: see layers/delta.py. width: inputs that the convolution
+    before it sums, the token's own included."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    width: int
+
+    def __post_init__(self) -> None:
+        for name in ("key_heads", "value_heads", "key_dim", "value_dim", "width"):
+            if not 1 <= getattr(self, name) <= 1 << 14:
+                raise CheckpointError(f"gated delta rule: {name} is {getattr(self, name)}")
+        if self.value_heads % self.key_heads or self.width < 2:
+            raise CheckpointError(
+                f"gated delta rule: {self.value_heads} value heads share {self.key_heads} key "
+                f"heads, and the convolution is {self.width} wide"
+            )
+
+    @property
+    def keys(self) -> int:
+        """Elements of all key heads."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Elements of all value heads."""
+        return self.value_heads * self.value_dim
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A model's sizes, in elements. dtype: the checkpoint's plain dtype, or "quantized".
 
@@ -112,7 +146,8 @@ class ModelConfig:
     layer_configs: one a layer; empty: all are plain. qk_norm: queries and keys are normed head by
     head, or over all heads at once. pre_norms, post_norms: before and behind attention and MLP.
     attention_scale: of q.k; 0: head_dim ** -0.5. attention_softcap, logit_softcap: 0: none.
-    sinks: each head has a score that takes weight and adds nothing.
+    sinks: each head has a score that takes weight and adds nothing. output_gate: what a head mixes
+    is multiplied by the sigmoid of as many elements beside its query.
     """
 
     architecture: str
@@ -141,9 +176,11 @@ class ModelConfig:
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     sinks: bool = False
+    output_gate: bool = False
     layer_configs: tuple[LayerConfig, ...] = ()
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
+    delta: DeltaConfig | None = None
     dtype: str = "float32"
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
@@ -173,6 +210,16 @@ class ModelConfig:
         """The model of its first layers alone."""
         return replace(self, layers=layers, layer_configs=self.layer_configs[:layers])
 
+    @property
+    def cached_layers(self) -> tuple[int, ...]:
+        """Layers that keep keys and values."""
+        return tuple(i for i in range(self.layers) if not self.layer(i).recurrent)
+
+    @property
+    def recurrent_layers(self) -> tuple[int, ...]:
+        """Layers that keep a state."""
+        return tuple(i for i in range(self.layers) if self.layer(i).recurrent)
+
     def layer(self, i: int) -> LayerConfig:
         """What is particular to layer i."""
         return self.layer_configs[i] if self.layer_configs else PLAIN_LAYER
@@ -200,5 +247,9 @@ class ModelConfig:
         for layer in self.layer_configs:
             if layer.window < 0:
                 raise CheckpointError(f"a window of {layer.window} positions")
+            if layer.rope is not None and not 0 <= layer.rope < len(self.ropes):
+                raise CheckpointError(f"a layer has rope {layer.rope}, the model {len(self.ropes)}")
+            if layer.recurrent and self.delta is None:
+                raise CheckpointError("a layer keeps a state, but the model does not say which")
             if layer.experts and self.experts is None:
                 raise CheckpointError("a layer has experts, but the model does not say how many")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anychip.model.errors import CheckpointError
@@ -31,6 +31,13 @@ class Fields:
         if type(value) not in (int, float) or not math.isfinite(value):
             raise self._error(key, value, "a number")
         return float(value)
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A finite number above 0."""
+        value = self.number(key, default)
+        if value <= 0:
+            raise self._error(key, value, "a positive number")
+        return value
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""
@@ -69,6 +76,12 @@ class Fields:
         if not isinstance(value, list | tuple) or any(type(v) is not str for v in value):
             raise self._error(key, value, "a list of strings")
         return tuple(value)
+
+    def defaulting(self, **defaults: Any) -> Fields:
+        """The same, with these where a setting is missing or null."""
+        given = {k: v for k, v in self.settings.items() if v is not None}
+        prefixed = {self.prefix + key: value for key, value in defaults.items()}
+        return replace(self, settings={**prefixed, **given})
 
     def has(self, key: str) -> bool:
         """Whether it is there and not null."""

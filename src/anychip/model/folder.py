@@ -8,7 +8,7 @@ from typing import Any
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import rows_of
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.safetensors_file import SafetensorsFile, parse_json
 
 MAX_JSON_BYTES = 64 << 20
@@ -48,6 +48,10 @@ class Folder:
     def rows(self, name: str, first: int, count: int) -> HostWeight:
         """Some rows of a tensor, all but its last dimension counted as rows."""
         return rows_of(self.read(name), first, count)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self._file(name).path.name, self.tensors[name].offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

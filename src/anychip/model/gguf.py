@@ -18,6 +18,7 @@ from anychip.model.formats import rows_of
 from anychip.model.mapped import (
     SUPPORTED_FORMATS,
     MappedFile,
+    Place,
     TensorEntry,
     check_overlap,
     find_entry,
@@ -212,6 +213,10 @@ class GgufFile:
     def rows(self, name: str, first: int, count: int) -> HostWeight:
         """Some rows of a tensor, all but its last dimension counted as rows."""
         return rows_of(self.read(name), first, count)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self.path.name, self.entry(name).offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

@@ -16,6 +16,10 @@ SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)
 """What can be a weight as it lies in a file."""
 
 
+Place = tuple[str, int]
+"""Where a tensor lies: its file's name, and bytes from its start."""
+
+
 @dataclass(frozen=True)
 class TensorEntry:
     """A tensor inside a file. format: the contract's name where there is one, else the file's own.

@@ -30,7 +30,18 @@ class Operands:
     constants: Mapping[str, Tensor] = field(default_factory=dict)
     weights: Mapping[str, Weight] = field(default_factory=dict)
     caches: tuple[CacheView, ...] = ()
+    states: Mapping[str, Tensor] = field(default_factory=dict)
     traffic: HostTraffic = field(default_factory=HostTraffic)
+
+    @property
+    def pages(self) -> int:
+        """Pages of a cache, the sink included; 1 where no layer has one."""
+        return self.caches[0].spec.pages if self.caches else 1
+
+    @property
+    def slots(self) -> int:
+        """Slots of recurrent state, the sink included; 0 where no layer has one."""
+        return next((t.shape[0] for t in self.states.values()), 0)
 
 
 class ArenaTooSmall(RuntimeError):
@@ -138,4 +149,6 @@ class _Resolver:
             layer, half = key.split(".")
             view = self._given.caches[int(layer)]
             return view.k if half == "k" else view.v
+        if kind == "state":
+            return self._given.states[key]
         return self._given.inputs[key] if kind == "input" else self._given.constants[key]

@@ -22,6 +22,7 @@ from anychip.ops.cases.experts import distinct_ids, experts_of
 from anychip.ops.cases.latent import latent_cache
 from anychip.ops.cases.logits import entries, mask_of
 from anychip.ops.cases.primitives import POSITIVE
+from anychip.ops.cases.recurrent import States, state_batch
 from anychip.ops.oracle.arrays import Array, CacheArrays
 
 CONTEXT = 3
@@ -37,6 +38,9 @@ _RANGES = {
 }
 """Inputs of the sampler, and weights of experts: low and high."""
 
+_DELTA = {"decay": (-1.5, 0.0), "beta": (0.0, 1.0), "k": (-0.2, 0.2)}
+"""Inputs of the delta rule, low and high: a state that does not grow."""
+
 _COMPARED = ("lt", "le", "eq")
 """Operators whose inputs are whole numbers, so that some of them are equal."""
 
@@ -51,6 +55,8 @@ def drawn(spec: CallSpec, seed: str) -> dict[str, Any]:
     """
     source, found = draw(seed), dict[str, Any]()
     batch = _pairs(spec, source) if "sources" in spec.inputs else _batch(spec, source)
+    if "state_from" in spec.inputs:
+        batch = _states(spec, source)
     for arg in CATALOGUE[spec.op].inputs:
         value = spec.inputs[arg.name]
         if value is None:
@@ -88,6 +94,20 @@ def _batch(spec: CallSpec, source: Draw) -> dict[str, Any]:
     widest = max(-(-n // size) for n in lengths)
     ragged = Ragged(counts, lengths, size, spare=width - widest)
     return {**batch_of(source, ragged), "pages": ragged.pages}
+
+
+def _states(spec: CallSpec, source: Draw) -> dict[str, Any]:
+    """Index arrays of recurrent state: the first row starts, the others have begun before."""
+    rows, slots, tokens = (
+        spec.inputs[name].shape[0]  # type: ignore[union-attr]
+        for name in ("state_from", "state", "token_rows")
+    )
+    counts = _shared_out(tokens, rows, tokens)
+    moved = slots >= 2 + 2 * rows
+    batch = state_batch(source, States(counts, (0, *range(1, rows)), moved))
+    if slots < 2 + rows:  # a chip's smallest: each row stays in its own
+        batch |= dict.fromkeys(("state_from", "state_to"), np.arange(rows, dtype=np.int32))
+    return batch
 
 
 def _shared_out(tokens: int, rows: int, room: int) -> tuple[int, ...]:
@@ -129,6 +149,9 @@ def _array(
 
 
 def _floats(name: str, value: TensorSpec, op: str, source: Draw) -> Array:
+    if op == "gated_delta_rule" and name in _DELTA:
+        low, high = _DELTA[name]
+        return source.uniform(*value.shape, low=low, high=high)
     if name in _RANGES:
         low, high = _RANGES[name]
         return source.uniform(*value.shape, low=low, high=high)

@@ -47,6 +47,7 @@ COMPUTED_OF = {
     "attention_block": 32.0,
     "mlp_block": 32.0,
     "expert_mlp": 32.0,
+    "gated_delta_rule": 32.0,
 }
 """Multiples of float32's roundoff for the arithmetic: approximations of functions, sums."""
 
@@ -71,6 +72,8 @@ _SUMMED = {
     "top_logprobs": "logits",
     "mlp_block": "x",
     "attention_block": "x",
+    "causal_conv1d": "weight",
+    "gated_delta_rule": "k",
 }
 """Operators that sum over the last dimension of an input."""
 
@@ -84,6 +87,8 @@ def terms(op: str, inputs: Inputs) -> int:
         length = max(length, *inputs["cache"].k.shape[-1:], *inputs["kv_lens"].tolist())
     if op in ("mlp_block", "expert_mlp"):
         length = max(length, inputs["down"].shape[-1])
+    if op == "gated_delta_rule":
+        length = max(length, *(inputs["cu_q"][1:] - inputs["cu_q"][:-1]).tolist())
     if op == "scatter_add_rows":
         length = len(inputs["index"])
     return max(1, int(length))

@@ -13,7 +13,7 @@ from anychip.contract.weights import WeightSpec
 @dataclass(frozen=True)
 class Storage:
     """Memory that values view. kind: "arena" (made and freed within the program), or what the
-    program is given: "index", "input", "constant", "weight", "cache"; key: which one."""
+    program is given: "index", "input", "constant", "weight", "cache", "state"; key: which one."""
 
     kind: str
     key: str

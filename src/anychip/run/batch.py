@@ -34,10 +34,11 @@ class Section:
         return self.start + math.prod(self.shape)
 
 
-def index_shapes(sizes: Sizes) -> dict[str, Shape]:
+def index_shapes(sizes: Sizes, *, states: bool = False) -> dict[str, Shape]:
     """Index arrays of a step and their shapes; see `model/network.py`.
 
-    given: tokens whose probability is told; SAMPLED_ONE where it is that of the sampled one.
+    states: the model has recurrent state. given: tokens whose probability is told; SAMPLED_ONE
+    where it is that of the sampled one.
     """
     t, b, r, k = (sizes.tokens,), (sizes.rows,), (sizes.samples,), (sizes.choice.entries,)
     found: dict[str, Shape] = {
@@ -55,6 +56,8 @@ def index_shapes(sizes: Sizes) -> dict[str, Shape]:
         found |= {"adjusted_rows": k, "adjusted_ids": k}
     if sizes.choice.top >= 0:
         found["given"] = r
+    if states:
+        found |= {"state_from": b, "state_to": b}
     return found
 
 
@@ -78,11 +81,11 @@ def float_shapes(sizes: Sizes) -> dict[str, Shape]:
     return found
 
 
-def sections(sizes: Sizes) -> dict[str, Section]:
-    """Where each array of a step lies in the staging words."""
+def sections(sizes: Sizes, *, states: bool = False) -> dict[str, Section]:
+    """Where each array of a step lies in the staging words. states: as in `index_shapes`."""
     found: dict[str, Section] = {}
     start = 0
-    shapes = [(n, s, DType.INT32) for n, s in index_shapes(sizes).items()]
+    shapes = [(n, s, DType.INT32) for n, s in index_shapes(sizes, states=states).items()]
     shapes += [(n, s, DType.FLOAT32) for n, s in float_shapes(sizes).items()]
     if sizes.choice.mask_words:
         shapes.append((MASK, (sizes.samples, sizes.choice.mask_words), DType.INT32))
@@ -92,9 +95,9 @@ def sections(sizes: Sizes) -> dict[str, Section]:
     return found
 
 
-def staging_words(sizes: Sizes) -> int:
+def staging_words(sizes: Sizes, *, states: bool = False) -> int:
     """Words that a step of these sizes stages."""
-    return max(section.end for section in sections(sizes).values())
+    return max(section.end for section in sections(sizes, states=states).values())
 
 
 class Layout:
@@ -106,8 +109,10 @@ class Layout:
 
     __slots__ = ("arrays", "floats", "mask", "source", "target")
 
-    def __init__(self, words: npt.NDArray[np.int32], buffer: Buffer, sizes: Sizes) -> None:
-        found = sections(sizes)
+    def __init__(
+        self, words: npt.NDArray[np.int32], buffer: Buffer, sizes: Sizes, *, states: bool = False
+    ) -> None:
+        found = sections(sizes, states=states)
         self.mask = found.pop(MASK, None)
         count = max(section.end for section in found.values())
         self.arrays = {n: words[s.start : s.end] for n, s in found.items()}
@@ -176,23 +181,35 @@ def _put_entries(layout: Layout, entries: Entries) -> None:
 class Staging:
     """Host words and device words of the largest step; each step fills a front part of both."""
 
-    def __init__(self, memory: Memory, largest: Sizes, tables: PageTables, page_size: int) -> None:
-        words = staging_words(largest)
+    def __init__(
+        self,
+        memory: Memory,
+        largest: Sizes,
+        tables: PageTables,
+        page_size: int,
+        *,
+        states: bool = False,
+    ) -> None:
+        """states: rows have slots of recurrent state. Raises ChipError."""
+        self._states = states
+        words = staging_words(largest, states=states)
         self._memory, self._tables, self._page_size = memory, tables, page_size
         self._words: npt.NDArray[np.int32] = np.zeros(words, np.int32)
         self._counted = np.arange(largest.tokens + 1, dtype=np.int32)
         self.buffer = memory.allocate(4 * words)
-        self._layout = lru_cache(KEPT)(lambda sizes: Layout(self._words, self.buffer, sizes))
+        self._layout = lru_cache(KEPT)(
+            lambda sizes: Layout(self._words, self.buffer, sizes, states=states)
+        )
 
     def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
         """Index pairs over the staging words."""
-        layout = sections(sizes)
-        names = index_shapes(sizes)
+        layout = sections(sizes, states=self._states)
+        names = index_shapes(sizes, states=self._states)
         return {n: IndexPair(self._host(layout[n]), self._device(layout[n])) for n in names}
 
     def inputs(self, sizes: Sizes) -> dict[str, Tensor]:
         """The sampler's float arrays on the device."""
-        layout = sections(sizes)
+        layout = sections(sizes, states=self._states)
         names = [*float_shapes(sizes), *((MASK,) if MASK in layout else ())]
         return {n: self._device(layout[n]) for n in names}
 
@@ -209,6 +226,9 @@ class Staging:
         """
         layout = self._layout(sizes)
         self._fill_tokens(plan.rows, sizes, layout.arrays)
+        if self._states:
+            layout.arrays["state_from"][:] = [row.state_from for row in plan.rows]
+            layout.arrays["state_to"][:] = [row.state_to for row in plan.rows]
         _put_sampled(plan.rows, layout.arrays, sampled)
         if not sizes.choice.greedy:  # nothing reads them in a greedy step
             sampling = logit_rows(plan)

@@ -171,7 +171,7 @@ class StepChecker:
         return run
 
     def _trace(self, sizes: Sizes, operands: Operands, decider: Decider) -> Program:
-        return trace_step(self._plan, sizes, operands.caches[0].spec.pages, decider)
+        return trace_step(self._plan, sizes, operands.pages, decider, slots=operands.slots)
 
     def _bind(self, traced: Program, operands: Operands, use: str) -> BoundProgram:
         try:

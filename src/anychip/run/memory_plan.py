@@ -35,11 +35,13 @@ MOST_ENTRIES = 1 << 20
 
 @dataclass(frozen=True)
 class MemoryWishes:
-    """The user's wishes; None leaves it to the plan."""
+    """The user's wishes; None leaves it to the plan. snapshots: recurrent state is kept for
+    prefixes that come again."""
 
     fraction: float | None = None
     max_total_tokens: int | None = None
     context_asked: bool = False
+    snapshots: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class StepLimits:
 @dataclass(frozen=True)
 class MemoryPlan:
     """Bytes by use. pages: usable ones; the sink page is paid for besides. block_pages: the most
-    that the device's largest block allows."""
+    that the device's largest block allows. states: bytes of recurrent state. snapshots: slots of
+    it beyond those of running requests."""
 
     info: MemoryInfo
     weights: int
@@ -68,6 +71,8 @@ class MemoryPlan:
     block_pages: int
     headroom: int
     longest: int  # tokens of the longest sequence that fits
+    states: int = 0
+    snapshots: int = 0
 
     def table(self) -> dict[str, int]:
         """Bytes by use, in the order in which they are told."""
@@ -75,6 +80,7 @@ class MemoryPlan:
             "used before": self.info.used,
             "weights": self.weights,
             "workspace": self.workspace,
+            **({"recurrent state": self.states} if self.states else {}),
             "cache pages": (self.pages + 1) * self.page_bytes,
             "headroom": self.headroom,
         }
@@ -107,7 +113,37 @@ def workspace_bytes(plan: ModelPlan, limits: StepLimits, decide: Decide) -> tupl
     """Scratch of the largest program, and staging of the largest step."""
     corners = largest_sizes(plan, limits)
     arena = max(plan_arena(trace_step(plan, s, 2, decide)).nbytes for s in corners)
-    return arena, 4 * max(staging_words(s) for s in corners)
+    states = plan.states is not None
+    return arena, 4 * max(staging_words(s, states=states) for s in corners)
+
+
+LEAST_INTERVAL = 512
+"""Positions between two snapshots of a long prompt at least: each is as large as many pages."""
+
+SNAPSHOTS = 2
+"""Snapshots of recurrent state for each request that may run, where there is room enough."""
+
+SNAPSHOT_SHARE = 0.25
+"""Share of the memory beside running requests' state that snapshots may take."""
+
+
+def plan_states(plan: ModelPlan, largest: int, budget: int, running: int, *, keep: bool) -> int:
+    """Slots of recurrent state: the sink, one a running request, snapshots; 0 for none.
+
+    largest: bytes of the device's largest block. budget: bytes for all. Raises NotEnoughMemory.
+    """
+    group = plan.states
+    if group is None:
+        return 0
+    least, most = 1 + running, largest // group.largest_part
+    if least * group.slot_bytes > budget or least > most:
+        raise NotEnoughMemory(
+            f"not enough memory: the recurrent state of {running} requests needs "
+            f"{_mib(least * group.slot_bytes)}, {_mib(group.slot_bytes)} each; {_mib(budget)} are "
+            f"left, the largest block is {_mib(largest)}. Lower --max-running-requests"
+        )
+    room = int((budget - least * group.slot_bytes) * SNAPSHOT_SHARE) // group.slot_bytes
+    return least + min(SNAPSHOTS * running if keep else 0, room, most - least)
 
 
 def plan_memory(
@@ -127,6 +163,10 @@ def plan_memory(
     spare = min(spare, info.free) - plan.weight_bytes - workspace
     share = UNIFIED_SHARE if unified and wishes.fraction is None else 1.0
     budget = int(spare * share)
+    running = limits.max_running
+    slots = plan_states(plan, info.largest, budget, running, keep=wishes.snapshots)
+    states = slots * plan.states.slot_bytes if plan.states else 0
+    budget -= states
     pages = max(budget // page_bytes - 1, 0)
     wanted = limits.max_running * plan.most_pages
     if wishes.max_total_tokens is not None:
@@ -145,6 +185,8 @@ def plan_memory(
         block_pages,
         info.total - int(info.total * fraction),
         longest,
+        states,
+        max(slots - 1 - running, 0),
     )
     _check(plan, found, wishes, share)
     return found
@@ -201,4 +243,13 @@ def cache_limits(
         step_tokens=limits.step_tokens,
         chunk=chunk,
         logit_rows=limits.logit_rows,
+        recurrent=plan.states is not None,
+        snapshots=memory.snapshots,
+        snapshot_every=snapshot_interval(plan.group.page_size, chunk),
     )
+
+
+def snapshot_interval(page_size: int, chunk: int) -> int:
+    """Positions between two snapshots of a long prompt: whole pages, and a whole chunk, so that
+    no step computes less of a prompt for them."""
+    return -(-max(chunk, LEAST_INTERVAL) // page_size) * page_size

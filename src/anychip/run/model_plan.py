@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anychip.contract.cache import CacheGroup, CacheSpec
+from anychip.contract.cache import CacheGroup, CacheSpec, StateGroup, StatePart
 from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.operators import CallSpec
@@ -44,7 +44,10 @@ class WeightPlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A model on a chip. group: the cache's layout; its dtype and page size are decided here."""
+    """A model on a chip. group: the cache's layout; its dtype and page size are decided here.
+
+    states: the layers that keep a state; None: there are none.
+    """
 
     config: ModelConfig
     network: Network
@@ -53,6 +56,7 @@ class ModelPlan:
     weights: tuple[WeightPlan, ...]
     constants: tuple[WeightSource, ...]
     context_length: int
+    states: StateGroup | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -94,7 +98,7 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
     if cache_wish == "auto" and dtype in facts.cache_dtypes:
         cache_wish = dtype.value
     group = CacheGroup(
-        layers=config.layers,
+        layers=len(config.cached_layers),
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
         dtype=_pick(cache_wish, facts.cache_dtypes, "--kv-cache-dtype", chip.name),
@@ -111,7 +115,20 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
         weights=tuple(_plan_weight(checkpoint, chip, s, dtype) for s in matrices),
         constants=tuple(s for s in checkpoint.sources if s.uses is None),
         context_length=_context(wishes.context_length, config),
+        states=state_group(config, dtype),
     )
+
+
+def state_group(config: ModelConfig, dtype: DType) -> StateGroup | None:
+    """What layers of recurrent state keep: the last inputs of the convolution, and the memory of
+    the delta rule, in float32 since each token adds to it."""
+    delta, layers = config.delta, config.recurrent_layers
+    if delta is None or not layers:
+        return None
+    memory = (delta.value_heads, delta.key_dim, delta.value_dim)
+    inputs = (delta.width - 1, 2 * delta.keys + delta.values)
+    parts = (StatePart("conv", inputs, dtype), StatePart("memory", memory, DType.FLOAT32))
+    return StateGroup(layers, parts)
 
 
 def _pick(wish: str, offers: tuple[DType, ...], flag: str, chip: str) -> DType:
@@ -167,9 +184,10 @@ def _unusable(chip: Chip, spec: WeightSpec, uses: frozenset[WeightUse]) -> bool:
     return not any(chip.operators.of(op) for op in EXPERT_OPERATORS)
 
 
-def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
-    """What the network is traced with. pages: of the whole cache, the sink included."""
-    index = {n: given("index", n, s, DType.INT32) for n, s in index_shapes(sizes).items()}
+def symbols(plan: ModelPlan, sizes: Sizes, pages: int, slots: int = 2) -> NetworkInputs:
+    """What the network is traced with. pages, slots: of the whole cache, the sinks included."""
+    shapes = index_shapes(sizes, states=plan.states is not None)
+    index = {n: given("index", n, s, DType.INT32) for n, s in shapes.items()}
     weights: dict[str, WeightRef | Value] = {
         w.source.name: WeightRef(w.source.name, w.spec) for w in plan.weights
     }
@@ -179,19 +197,24 @@ def symbols(plan: ModelPlan, sizes: Sizes, pages: int) -> NetworkInputs:
     for i, rope in enumerate(plan.config.ropes):
         table = (plan.context_length, rope.rotary_dim)
         weights[table_name(i)] = given("constant", table_name(i), table, DType.FLOAT32)
-    caches = tuple(CacheRef(i, CacheSpec(plan.group, pages)) for i in range(plan.group.layers))
+    spec = CacheSpec(plan.group, pages)
+    caches = {layer: CacheRef(i, spec) for i, layer in enumerate(plan.config.cached_layers)}
+    held = plan.states.tensors(slots) if plan.states else {}
+    states = {name: given("state", name, s.shape, s.dtype) for name, s in held.items()}
     for name in index.keys() - BatchRefs.__dataclass_fields__.keys():
         del index[name]  # the sampler's
-    return NetworkInputs(plan.config, plan.dtype, BatchRefs(**index), weights, caches)
+    return NetworkInputs(plan.config, plan.dtype, BatchRefs(**index), weights, caches, states)
 
 
-def trace_step(plan: ModelPlan, sizes: Sizes, pages: int, decide: Decide) -> Program:
+def trace_step(
+    plan: ModelPlan, sizes: Sizes, pages: int, decide: Decide, *, slots: int = 2
+) -> Program:
     """One step as a program; results: logits [R, V] float32 and tokens [R] int32.
 
     Where their probabilities are told too: logprob [R], rank [R], top_values and top_ids [R, N].
     """
     ops = Ops(decide)
-    logits = plan.network(ops, symbols(plan, sizes, pages))
+    logits = plan.network(ops, symbols(plan, sizes, pages, slots))
     results = ops.program.results
     results["logits"] = logits
     if sizes.choice.mask_words:

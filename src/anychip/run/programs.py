@@ -71,7 +71,8 @@ class Programs:
 
     def _make(self, sizes: Sizes) -> StepProgram:
         operands = self._operands(sizes)
-        traced = trace_step(self._plan, sizes, operands.caches[0].spec.pages, self._decide)
+        slots = operands.slots
+        traced = trace_step(self._plan, sizes, operands.pages, self._decide, slots=slots)
         try:
             bound = bind(traced, operands, self._chip.memory)
         except ArenaTooSmall as error:

@@ -22,7 +22,7 @@ from anychip.model.sources import WeightSource
 from anychip.ops.oracle import evaluate
 from anychip.ops.reference import by_recipe, interpret, undivided
 from anychip.run.dense import dense_reader
-from anychip.run.model_plan import ModelPlan, WeightPlan, trace_step
+from anychip.run.model_plan import ModelPlan, WeightPlan, state_group, trace_step
 from anychip.run.sizes import Sizes
 
 
@@ -89,13 +89,15 @@ class _Prefill:
             "cu_q": [0, count],
             "kv_lens": [count],
             "last": range(count) if positions is None else positions,
+            "state_from": [0],
+            "state_to": [0],
         }
         return cls({name: np.array(values, np.int32) for name, values in arrays.items()})
 
     def run(self, checkpoint: Checkpoint, plan: ModelPlan, *, exact: bool) -> Array:
         """Logits of `last`, by the oracle or by the recipes."""
         sizes = Sizes(len(self.indices["tokens"]), 1, len(self.indices["last"]), 1)
-        program = trace_step(plan, sizes, 1, undivided)
+        program = trace_step(plan, sizes, 1, undivided, slots=1)
         given = _Given(checkpoint, plan, self.indices, exact=exact)
         return interpret(program, given.array, evaluate if exact else by_recipe)["logits"]
 
@@ -115,8 +117,8 @@ class _Given:
     def array(self, kind: str, key: str) -> Array:
         if kind == "index":
             return self._indices[key]
-        if kind == "cache":
-            return self._cache(key)
+        if kind in ("cache", "state"):
+            return self._cache(key) if kind == "cache" else self._state(key)
         if key in self._tables:
             return cos_sin_table(self._tables[key], self._plan.context_length)
         found = self._read(key)
@@ -130,11 +132,18 @@ class _Given:
         dtype = np.dtype(np.float64) if self._exact else NUMPY_DTYPES[group.dtype]
         return self._caches.setdefault(key, np.zeros(shape, dtype))
 
+    def _state(self, key: str) -> Array:
+        assert self._plan.states is not None
+        spec = self._plan.states.tensors(1)[key]
+        dtype = np.dtype(np.float64) if self._exact else NUMPY_DTYPES[spec.dtype]
+        return self._caches.setdefault(key, np.zeros(spec.shape, dtype))
+
 
 def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int) -> ModelPlan:
     """A plan that asks no chip: dense weights, one page of `count` positions."""
     latent = config.latent.rank if config.latent else 0
-    group = CacheGroup(config.layers, config.kv_heads, config.head_dim, dtype, count, latent=latent)
+    layers = len(config.cached_layers)
+    group = CacheGroup(layers, config.kv_heads, config.head_dim, dtype, count, latent=latent)
     return ModelPlan(
         config=config,
         network=FAMILIES[config.architecture].network,
@@ -143,6 +152,7 @@ def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int)
         weights=tuple(_dense(s, dtype) for s in checkpoint.sources if s.uses is not None),
         constants=tuple(s for s in checkpoint.sources if s.uses is None),
         context_length=count,
+        states=state_group(config, dtype),
     )
 
 

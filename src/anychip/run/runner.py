@@ -16,7 +16,7 @@ from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each, staging_words
-from anychip.run.cache import allocate_cache, free_cache
+from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
 from anychip.run.choosing import Shapes, read_told, share_out
 from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
@@ -61,6 +61,8 @@ class Runner:
             self._staging = self._stage(stack)
             self._caches = allocate_cache(chip.memory, plan.group, limits.pages + 1)
             stack.callback(free_cache, chip.memory, self._caches)
+            self._states = allocate_states(chip.memory, plan.states, limits.state_slots)
+            stack.callback(free_states, chip.memory, self._states)
             self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
             self._allocated = stack.pop_all()
         self._programs = Programs(
@@ -140,8 +142,9 @@ class Runner:
         self._allocated.callback(self._chip.memory.free, self._arena)
 
     def _stage(self, owner: ExitStack) -> Staging:
-        memory = self._chip.memory
-        staging = Staging(memory, self._largest, self._tables, self._plan.group.page_size)
+        memory, page_size = self._chip.memory, self._plan.group.page_size
+        states = self._plan.states is not None
+        staging = Staging(memory, self._largest, self._tables, page_size, states=states)
         owner.callback(memory.free, staging.buffer)
         return staging
 
@@ -164,6 +167,7 @@ class Runner:
             constants=self._weights.constants,
             weights=self._weights.weights,
             caches=self._caches,
+            states=self._states,
             traffic=self.host_traffic,
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from anychip.plan import Row, SlotStart, StepPlan, TableChange
 
 from .admission import admitted
@@ -163,6 +165,9 @@ class Planner:
         if sequence.start_due:
             self._starts.append(sequence.begin())
         row = sequence.row(count)
+        if self._state.limits.recurrent:
+            slot = 1 + sequence.slot
+            row = msgspec.structs.replace(row, state_from=slot, state_to=slot)
         sequence.take_off(row)
         self._rows.append(row)
         self.sequences.append(sequence)

@@ -61,7 +61,7 @@ class State:
         self.store = PageStore(
             limits.pages,
             limits.page_size,
-            radix=options.radix,
+            radix=options.radix and not limits.recurrent,
             force_miss=options.hooks.force_miss,
             policy=EVICTION_POLICIES[options.eviction],
             host_slots=limits.host_slots,

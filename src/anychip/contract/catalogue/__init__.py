@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from anychip.contract.catalogue import attention, blocks, experts, network, primitives, sampling
+from anychip.contract.catalogue import (
+    attention,
+    blocks,
+    experts,
+    network,
+    primitives,
+    recurrent,
+    sampling,
+)
 from anychip.contract.signature import Signature
 
 CATALOGUE: dict[str, Signature] = {
@@ -12,6 +20,7 @@ CATALOGUE: dict[str, Signature] = {
         *network.SIGNATURES,
         *experts.SIGNATURES,
         *attention.SIGNATURES,
+        *recurrent.SIGNATURES,
         *blocks.SIGNATURES,
         *sampling.SIGNATURES,
     )

@@ -8,14 +8,22 @@ from typing import Any
 from anychip.model.config import ModelConfig
 from anychip.model.errors import unsupported
 from anychip.model.families.deepseek import DEEPSEEK2, DEEPSEEK3
+from anychip.model.families.gemma import GEMMA
+from anychip.model.families.gemma2 import GEMMA2
+from anychip.model.families.gemma3 import GEMMA3
 from anychip.model.families.glm4 import GLM, GLM4
 from anychip.model.families.gpt_oss import GPT_OSS
+from anychip.model.families.granite import GRANITE
 from anychip.model.families.llama import LLAMA
 from anychip.model.families.mistral import MISTRAL
 from anychip.model.families.mixtral import MIXTRAL
+from anychip.model.families.olmo2 import OLMO2
 from anychip.model.families.phi3 import PHI3
 from anychip.model.families.qwen2 import QWEN2
+from anychip.model.families.qwen3 import QWEN3
+from anychip.model.families.qwen3_next import QWEN3_NEXT
 from anychip.model.families.qwen_moe import QWEN2_MOE, QWEN3_MOE
+from anychip.model.families.smollm3 import SMOLLM3
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 
@@ -26,9 +34,17 @@ FAMILIES: dict[str, Family] = {
         MISTRAL,
         MIXTRAL,
         QWEN2,
+        QWEN3,
+        GEMMA,
+        GEMMA2,
+        GEMMA3,
+        OLMO2,
+        GRANITE,
+        SMOLLM3,
         QWEN2_MOE,
         QWEN3_MOE,
         GPT_OSS,
+        QWEN3_NEXT,
         PHI3,
         GLM,
         GLM4,

@@ -19,6 +19,7 @@ def attention(
         config.qk_norm == "none"
         and config.pre_norms
         and not config.sinks
+        and not config.output_gate
         and config.layer(layer).rope is not None
     )
     block = _block if fused else _unrolled
@@ -81,7 +82,8 @@ def _unrolled(
 ) -> tuple[Value, Value]:
     name, config, cache = f"layers.{layer}.", given.config, given.caches[layer]
     y, total = enter(ops, given, name + "attention_norm", x, residual)
-    q, k, v = _heads(ops, given, name, y)
+    rows = ops.linear(y, given.weights[name + "qkv"], given.optional(name + "qkv_bias"))
+    q, k, v = _heads(ops, given, name, rows)
     if config.layer(layer).rope is not None:
         table, rotary = rotation(given, layer)
         q, k = ops.rotary_embedding(q, k, given.batch.positions, table, **rotary)
@@ -92,15 +94,17 @@ def _unrolled(
         mixed = ops.sink_attention(q, cache, sinks=sinks, **given.batch.attention(), **sees)
     else:
         mixed = ops.paged_attention(q, cache, **given.batch.attention(), **sees)
-    mixed = mixed.reshape(y.shape[0], config.heads * config.head_dim)
+    query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    mixed = mixed.reshape(y.shape[0], query)
+    if config.output_gate:
+        mixed = ops.mul(mixed, ops.sigmoid(rows.narrow(1, query + 2 * key, query)))
     bias = given.optional(name + "attention_output_bias")
     return ops.linear(mixed, given.weights[name + "attention_output"], bias), total
 
 
-def _heads(ops: Ops, given: NetworkInputs, name: str, y: Value) -> tuple[Value, Value, Value]:
+def _heads(ops: Ops, given: NetworkInputs, name: str, rows: Value) -> tuple[Value, Value, Value]:
     """Queries [T, H, D], keys and values [T, G, D], normed where the family does so."""
-    config, tokens = given.config, y.shape[0]
-    rows = ops.linear(y, given.weights[name + "qkv"], given.optional(name + "qkv_bias"))
+    config, tokens = given.config, rows.shape[0]
     heads, kv_heads, dim = config.heads, config.kv_heads, config.head_dim
     query, key = heads * dim, kv_heads * dim
     q, k, v = (

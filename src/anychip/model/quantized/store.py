@@ -9,7 +9,7 @@ from typing import Any
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.folder import Folder, read_json
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.quantized.awq import awq_linears
 from anychip.model.quantized.compressed import compressed_linears
 from anychip.model.quantized.float8 import fp8_linears
@@ -107,6 +107,13 @@ class QuantizedFolder:
                 linear = self._linears[name]
                 self._linears[name] = linear.unpacked(f"{linear.format} unlike its neighbours")
                 self.tensors[name] = self.entry(name)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies; of a linear, the first of its tensors."""
+        linear = self._linears.get(name)
+        if linear is None:
+            return self._folder.place(name)
+        return min(self._folder.place(tensor) for tensor in linear.tensors)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

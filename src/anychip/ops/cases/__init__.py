@@ -12,6 +12,7 @@ from anychip.ops.cases.latent import LATENTS
 from anychip.ops.cases.logits import LOGITS
 from anychip.ops.cases.network import NETWORK
 from anychip.ops.cases.primitives import PRIMITIVES
+from anychip.ops.cases.recurrent import RECURRENT
 from anychip.ops.cases.sampling import SAMPLING
 
 __all__ = ["Case", "Control", "cases"]
@@ -22,6 +23,7 @@ _MAKERS: dict[str, Callable[[str], list[Case]]] = {
     **EXPERTS,
     **ATTENTION,
     **LATENTS,
+    **RECURRENT,
     **BLOCKS,
     **SAMPLING,
     **LOGITS,

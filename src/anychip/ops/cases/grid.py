@@ -16,6 +16,7 @@ from anychip.ops.cases.grid_latent import LATENT
 from anychip.ops.cases.grid_network import NETWORK
 from anychip.ops.cases.grid_outliers import NO_OUTLIERS, outlier_sizes, with_outliers
 from anychip.ops.cases.grid_primitives import PRIMITIVES
+from anychip.ops.cases.grid_recurrent import RECURRENT
 from anychip.ops.cases.grid_sampling import SAMPLING
 from anychip.ops.cases.grid_sizes import Blank, Dimension, Family, Sizes
 
@@ -27,6 +28,7 @@ FAMILIES: Mapping[str, Family] = {
     **EXPERTS,
     **ATTENTION,
     **LATENT,
+    **RECURRENT,
     **SAMPLING,
 }
 

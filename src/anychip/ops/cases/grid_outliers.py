@@ -129,6 +129,7 @@ _CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
     "latent_write": _inputs("latent"),
     "latent_attention": _latents,
     "expanded_attention": _latents,
+    "gated_delta_rule": _inputs("v"),
 }
 """Operator -> the inputs that change; "x" where it is not listed."""
 

@@ -16,6 +16,7 @@ from anychip.ops.compositions import (
     latent,
     logits,
     network,
+    recurrent,
     sampling,
 )
 
@@ -45,6 +46,8 @@ COMPOSITIONS: dict[str, Recipe] = {
     "latent_write": cache.latent_write,
     "latent_attention": latent.latent_attention,
     "expanded_attention": latent.expanded_attention,
+    "causal_conv1d": recurrent.causal_conv1d,
+    "gated_delta_rule": recurrent.gated_delta_rule,
     "attention_block": blocks.attention_block,
     "mlp_block": blocks.mlp_block,
     "softmax": sampling.softmax,

@@ -16,6 +16,7 @@ from anychip.ops.oracle.blocks import BLOCKS
 from anychip.ops.oracle.experts import EXPERTS
 from anychip.ops.oracle.network import NETWORK
 from anychip.ops.oracle.primitives import PRIMITIVES
+from anychip.ops.oracle.recurrent import RECURRENT
 from anychip.ops.oracle.sampling import SAMPLING
 
 __all__ = ["ORACLE", "CacheArrays", "Result", "evaluate", "filled", "latent_arrays"]
@@ -25,6 +26,7 @@ ORACLE: dict[str, Oracle] = {
     **NETWORK,
     **EXPERTS,
     **ATTENTION,
+    **RECURRENT,
     **BLOCKS,
     **SAMPLING,
 }

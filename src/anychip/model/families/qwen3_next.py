@@ -1,0 +1,107 @@
+"""Qwen3-Next: gated delta rule in three of four layers, gated attention in the fourth, experts."""
+
+from __future__ import annotations
+
+from anychip.model.config import DeltaConfig, LayerConfig, ModelConfig
+from anychip.model.delta_sources import delta_sources, gated_attention_sources
+from anychip.model.errors import unsupported
+from anychip.model.family import Family
+from anychip.model.fields import Fields
+from anychip.model.hf_config import FULL, hf_config, refuse_unless
+from anychip.model.layers.attention import attention
+from anychip.model.layers.decoder import decoder
+from anychip.model.layers.delta import delta_layer
+from anychip.model.naming import HF, Naming
+from anychip.model.network import NetworkInputs
+from anychip.model.sources import (
+    LayerTensors,
+    WeightSource,
+    embedding,
+    head_sources,
+    mlp_sources,
+)
+from anychip.ops.trace import Ops
+from anychip.ops.value import Value
+
+RECURRENT = "linear_attention"
+ROTATED = 0.25
+"""Share of a head that is rotated where the file does not say."""
+
+
+def _from_hf(read: Fields) -> ModelConfig:
+    refuse_unless(read, attention_bias=False, num_experts=0)
+    rotated = read.number("partial_rotary_factor", ROTATED)
+    read = Fields({**read.settings, "partial_rotary_factor": rotated}, read.origin)
+    delta = DeltaConfig(
+        key_heads=read.integer("linear_num_key_heads"),
+        value_heads=read.integer("linear_num_value_heads"),
+        key_dim=read.integer("linear_key_head_dim"),
+        value_dim=read.integer("linear_value_head_dim"),
+        width=read.integer("linear_conv_kernel_dim"),
+    )
+    layers = tuple(LayerConfig(recurrent=kind == RECURRENT) for kind in _kinds(read))
+    return hf_config(
+        read,
+        "qwen3_next",
+        delta=delta,
+        qk_norm="head",
+        output_gate=True,
+        layer_configs=layers,
+    )
+
+
+def _kinds(read: Fields) -> tuple[str, ...]:
+    every = read.integer("full_attention_interval", 4)
+    layers = range(1, read.integer("num_hidden_layers") + 1)
+    kinds = read.texts("layer_types") or tuple(RECURRENT if i % every else FULL for i in layers)
+    unknown = sorted(set(kinds) - {FULL, RECURRENT})
+    if unknown:
+        raise unsupported("layer type", unknown[0], (FULL, RECURRENT))
+    return kinds
+
+
+def _sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
+    found = [embedding(config, naming)]
+    for i in range(config.layers):
+        layer = LayerTensors(config, naming, i)
+        mixing = delta_sources if config.layer(i).recurrent else gated_attention_sources
+        found += [*mixing(layer), *mlp_sources(layer)]
+    return (*found, *head_sources(config, naming))
+
+
+def _mixing(
+    ops: Ops, given: NetworkInputs, layer: int, x: Value, residual: Value | None
+) -> tuple[Value, Value]:
+    one = delta_layer if given.config.layer(layer).recurrent else attention
+    return one(ops, given, layer, x, residual)
+
+
+def _network(ops: Ops, given: NetworkInputs) -> Value:
+    return decoder(ops, given, attention=_mixing)
+
+
+_NAMES = HF.called(
+    delta_in="linear_attn.in_proj_qkvz",
+    delta_gates="linear_attn.in_proj_ba",
+    delta_conv="linear_attn.conv1d",
+    delta_bias="linear_attn.dt_bias",
+    delta_rate="linear_attn.A_log",
+    delta_norm="linear_attn.norm",
+    delta_output="linear_attn.out_proj",
+)
+QWEN3_NEXT = Family(
+    name="qwen3_next",
+    title="Qwen3-Next-80B-A3B",
+    hf_class="Qwen3NextForCausalLM",
+    hf_type="qwen3_next",
+    hf_config=_from_hf,
+    hf_names=Naming(
+        _NAMES.outside,
+        _NAMES.layer,
+        _NAMES.roles,
+        norm_plus=1.0,
+        unshifted=frozenset({"delta_norm"}),
+    ),
+    sources=_sources,
+    network=_network,
+)
