@@ -112,6 +112,10 @@ class Checkpoint:
         values = np.concatenate([self._elements(part) for part in source.parts])
         return (plain_weight(values.reshape(source.shape)),)
 
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
+
     def _taken(self, part: Part) -> HostWeight:
         """In the order of the file."""
         if part.transposed:
@@ -128,10 +132,6 @@ class Checkpoint:
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
-
-    def places(self, source: WeightSource) -> list[Place]:
-        """Where its parts lie."""
-        return [self._store.place(part.tensor) for part in source.parts]
 
     def _elements(self, part: Part) -> Floats:
         """Of a constant, in one row."""
