@@ -27,7 +27,7 @@ class Conversion:
 
     arch: of GGUF. paired: query and key rows are interleaved in pairs. plus: added to norms.
     own: settings of its own, by key, from the config of transformers. split: what one of its
-    tensors becomes, by names as they were published.
+    tensors becomes, by names as they were published. expert_format: of the weights of experts.
     """
 
     arch: str
@@ -35,6 +35,7 @@ class Conversion:
     plus: float = 0.0
     own: Callable[[Any], Settings] = lambda _config: {}
     split: Callable[[str, np.ndarray], Named] = lambda name, array: {name: array}
+    expert_format: str = "f32"
 
 
 def _gemma(config: Any) -> Settings:
@@ -120,7 +121,10 @@ def write_copy(model: Any, path: Path, conversion: Conversion, **more: Any) -> P
         _add(writer, f"{conversion.arch}.{key}", value)
     tiny_models.write_gguf_tokenizer(writer)
     for name, array in _tensors(model, conversion).items():
-        writer.add_tensor(name, array)
+        is_expert = name.endswith("_exps.weight")
+        tiny_models.add_tensor(
+            writer, name, array, conversion.expert_format if is_expert else "f32"
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

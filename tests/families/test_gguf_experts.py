@@ -11,6 +11,8 @@ import pytest
 
 from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError
+from anychip.model.formats import dequantize
+from anychip.model.quantize import quantize
 from anychip.run.reference import reference_logits
 from families.checked_family import (
     LIMIT,
@@ -109,6 +111,26 @@ def test_the_shared_score_may_be_a_vector(tmp_path):
     model = made("Qwen2Moe")
     old = dataclasses.replace(EXPERT_CONVERSIONS["Qwen2Moe"], split=_squeezed)
     assert error_of(write_copy(model, tmp_path / "old.gguf", old), model) < LIMIT / 10
+
+
+@pytest.mark.parametrize(("name", "format"), [("Qwen3Moe", "q8_0"), ("Mixtral", "q4_0")])
+def test_quantized_experts_are_taken_by_their_rows(tmp_path, name, format):
+    """The model has the values that the format holds, so that nothing is lost in the file."""
+    import torch
+
+    model = made(name)
+    with torch.no_grad():
+        for name_of, parameter in model.named_parameters():
+            if ".experts." in name_of:
+                held = dequantize(quantize(parameter.numpy(), format))
+                parameter.copy_(torch.from_numpy(held))
+    conversion = dataclasses.replace(EXPERT_CONVERSIONS[name], expert_format=format)
+    path = write_copy(model, tmp_path / "copy.gguf", conversion)
+    with contextlib.closing(open_checkpoint(path)) as checkpoint:
+        (source,) = [s for s in checkpoint.sources if s.name == "layers.0.experts_gate_up"]
+        assert {part.format for part in checkpoint.read(source)} == {format}
+    assert error_of(path, model) < LIMIT / 10
+    assert_on(model, path, "cpu")
 
 
 @pytest.mark.parametrize(
