@@ -45,6 +45,7 @@ class Recipe:
             prepare=self._prepare,
             dtypes=(row,),
             when=self._declines,
+            latent=True,
         )
 
     def __exit__(self, *error: object) -> None:

@@ -21,7 +21,9 @@ from anychip.ops.cases.grid_sizes import (
 )
 
 T = Dimension("T", 3, ROWS)
-_FEWER = tuple(n for n in WIDTHS if n < 1023)
+_FEWER = tuple(n for n in WIDTHS if n not in (127, 129, 255, 257) and n < 1023)
+_TOKENS = (*(n for n in ROWS if n < 66), 1025)
+"""Two products of every expert for each: fewer of the large ones."""
 _BIAS = Dimension("bias", 0, FLAG)
 _SCORINGS = ("softmax", "sigmoid", "softmax_topk")
 _ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_clamp")
@@ -127,7 +129,7 @@ EXPERTS: dict[str, Family] = {
     ),
     "expert_mlp": Family(
         (
-            T,
+            Dimension("T", 3, _TOKENS),
             Dimension("K", 64, _FEWER),
             Dimension("I", 32, _FEWER),
             Dimension("E", 8, (2, 3, 8, 32)),
