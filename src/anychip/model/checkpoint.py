@@ -18,7 +18,7 @@ from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
 from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
-from anychip.model.formats import Floats, dequantize, plain_weight, rows_of
+from anychip.model.formats import Floats, dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
 from anychip.model.mapped import Place, TensorEntry, folder_of
 from anychip.model.naming import Naming
@@ -49,6 +49,9 @@ class TensorStore(Protocol):
 
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some of its rows, all but its last dimension counted as rows: [count, K]."""
 
     def place(self, name: str) -> Place:
         """Where it lies."""
@@ -102,7 +105,7 @@ class Checkpoint:
         entry = self._store.entry(part.tensor)
         if part.rows is None:
             return entry.nbytes
-        return entry.nbytes * part.rows[1] // math.prod(entry.shape[:-1])
+        return entry.nbytes * part.rows[1] * part.taken[-1] // math.prod(entry.shape)
 
     def read(self, source: WeightSource) -> tuple[HostWeight, ...]:
         """The parts in order, rows as the network wants them; views of the file where possible.
@@ -118,13 +121,17 @@ class Checkpoint:
         """The parts of a matrix, one read after the other."""
         return (self._arranged(part, self._taken(part)) for part in source.parts)
 
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
+
     def _taken(self, part: Part) -> HostWeight:
         """In the order of the file."""
-        weight = self._store.read(part.tensor)
         if part.transposed:
-            return transposed_rows(weight, part.rows)
+            return transposed_rows(self._store.read(part.tensor), part.rows)
         if part.rows is not None:
-            return rows_of(weight, *part.rows)
+            return self._store.rows(part.tensor, *part.rows)
+        weight = self._store.read(part.tensor)
         return HostWeight(weight.format, part.shape, weight.data)
 
     def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
@@ -134,10 +141,6 @@ class Checkpoint:
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
-
-    def places(self, source: WeightSource) -> list[Place]:
-        """Where its parts lie."""
-        return [self._store.place(part.tensor) for part in source.parts]
 
     def _elements(self, part: Part) -> Floats:
         """Of a constant, in one row."""

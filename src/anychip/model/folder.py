@@ -7,6 +7,7 @@ from typing import Any
 
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
+from anychip.model.formats import rows_of
 from anychip.model.mapped import Place, TensorEntry, missing_tensor
 from anychip.model.safetensors_file import SafetensorsFile, parse_json
 from anychip.model.unfinished import fetch_again
@@ -49,6 +50,10 @@ class Folder:
     def view(self, name: str) -> memoryview:
         """A tensor's bytes, whether or not they can be a weight."""
         return self._file(name).view(name)
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor, all but its last dimension counted as rows."""
+        return rows_of(self.read(name), first, count)
 
     def place(self, name: str) -> Place:
         """Where a tensor lies."""

@@ -14,6 +14,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
+from anychip.model.formats import rows_of
 from anychip.model.mapped import (
     SUPPORTED_FORMATS,
     MappedFile,
@@ -215,6 +216,10 @@ class GgufFile:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor, all but its last dimension counted as rows."""
+        return rows_of(self.read(name), first, count)
 
     def place(self, name: str) -> Place:
         """Where a tensor lies."""

@@ -102,6 +102,13 @@ class QuantizedFolder:
             self._last = name, linear.read()
         return self._last[1]
 
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor; what is put together, only as far as it must be."""
+        linear = self._linears.get(name)
+        return (
+            self._folder.rows(name, first, count) if linear is None else linear.rows(first, count)
+        )
+
     def stack(self, names: tuple[str, ...]) -> None:
         """Be told that these make one weight: what cannot be stacked is converted from then on."""
         linears = [self._linears[name] for name in names if name in self._linears]
