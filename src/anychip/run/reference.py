@@ -42,7 +42,7 @@ def reference_logits(
     ValueError for no tokens, more than the context, or ids beyond the vocabulary.
     """
     prefill = _Prefill.of(tokens, positions, config)
-    plan = _plan(checkpoint, config, DType.FLOAT32, len(tokens))
+    plan = plan_without_chip(checkpoint.sources, config, DType.FLOAT32, len(tokens))
     return prefill.run(checkpoint, plan, context, exact=True)
 
 
@@ -63,7 +63,7 @@ def composed_logits(  # noqa: PLR0913 - those of `reference_logits` and two dtyp
     arguments and errors are those of `reference_logits`.
     """
     prefill = _Prefill.of(tokens, positions, config)
-    plan = _plan(checkpoint, config, dtype, len(tokens))
+    plan = plan_without_chip(checkpoint.sources, config, dtype, len(tokens))
     plan = replace(plan, group=replace(plan.group, dtype=cache_dtype or dtype))
     return prefill.run(checkpoint, plan, context, exact=False)
 
@@ -151,7 +151,9 @@ class _Given:
         return self._caches.setdefault(key, np.zeros(spec.shape, dtype))
 
 
-def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int) -> ModelPlan:
+def plan_without_chip(
+    sources: Sequence[WeightSource], config: ModelConfig, dtype: DType, count: int
+) -> ModelPlan:
     """A plan that asks no chip: dense weights, one page of `count` positions."""
     latent = config.latent.rank if config.latent else 0
     layers = len(config.cached_layers)
@@ -161,8 +163,8 @@ def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int)
         network=FAMILIES[config.architecture].network,
         dtype=dtype,
         group=group,
-        weights=tuple(_dense(s, dtype) for s in checkpoint.sources if s.uses is not None),
-        constants=tuple(s for s in checkpoint.sources if s.uses is None),
+        weights=tuple(_dense(s, dtype) for s in sources if s.uses is not None),
+        constants=tuple(s for s in sources if s.uses is None),
         context_length=count,
         states=state_group(config, dtype),
     )

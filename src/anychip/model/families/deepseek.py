@@ -166,6 +166,7 @@ DEEPSEEK3 = Family(
     hf_type="deepseek_v3",
     hf_config=_v3,
     hf_names=_NAMES,
+    gguf="deepseek2",  # which DEEPSEEK2 reads
     sources=_sources,
     network=_network,
 )
