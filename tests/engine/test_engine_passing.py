@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from anychip.engine.messages import LogLine
-from anychip.engine.passing import LogHandler, Passing
+from anychip.engine.passing import LogWriter, Passing
 
 
 class Screen(io.StringIO):
@@ -24,7 +24,7 @@ def written(monkeypatch):
     def write(stream: io.StringIO, *lines: str) -> str:
         monkeypatch.setattr(sys, "stderr", stream)
         logger = logging.Logger("one")
-        logger.addHandler(LogHandler())
+        logger.addHandler(LogWriter())
         for line in lines:
             logger.info(line)
         return stream.getvalue()

@@ -115,9 +115,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _set_up_log(level: str) -> None:
     """Beside the log of that level, a terminal shows how much of the model is loaded."""
-    from anychip.engine.passing import LOGGER, LogHandler
+    from anychip.engine.passing import LOGGER, LogWriter
 
-    logging.basicConfig(level=level, handlers=[LogHandler()], format="%(levelname)s %(message)s")
+    logging.basicConfig(level=level, handlers=[LogWriter()], format="%(levelname)s %(message)s")
     if sys.stderr is not None and sys.stderr.isatty():
         logging.getLogger(LOGGER).setLevel(logging.INFO)
 

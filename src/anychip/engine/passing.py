@@ -22,7 +22,7 @@ class Passing(str):
     __slots__ = ()
 
 
-class LogHandler(logging.StreamHandler[TextIO]):
+class LogWriter(logging.StreamHandler[TextIO]):
     """Writes the log to standard error; on a terminal a `Passing` line is written over."""
 
     def __init__(self) -> None:
