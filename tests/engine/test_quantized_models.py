@@ -13,8 +13,13 @@ import quantized_folders as schemes
 from answers.equality import Oracle, assert_answers, config, greedy, tiny_prompts
 from anychip.engine.messages import StartError
 from anychip.engine.offline import OfflineEngine
+from anychip.model.formats import dequantize, plain_weight
+from anychip.model.gguf import GgufFile
+from anychip.model.gguf_writer import write_gguf
+from anychip.model.tiny import write_tiny
 
 COUNT = 8
+PROMPTS = [[5, 70, 99, 123], [300]]
 ON_CPU = (
     "gptq4_act_order",
     "gptq4_channel",
@@ -81,3 +86,17 @@ def test_what_is_broken_stops_the_start_with_its_name(tmp_path):
     schemes.edit_tensors(quantized, lambda tensors: tensors.pop(gone))
     with pytest.raises(StartError, match=rf"'{gone}': is missing"):
         OfflineEngine(config(quantized, backend="fake"))
+
+
+@pytest.mark.parametrize("format", ["q3_k", "q6_k", "iq4_nl"])
+def test_a_file_in_blocks_answers_as_one_in_float32(format, tmp_path):
+    """The others are alike: bit for bit what the gguf package reads of them."""
+    path = write_tiny(tmp_path, format, layers=1, hidden=256, head_dim=64, intermediate=256)
+    file, plain = GgufFile(path), tmp_path / "plain.gguf"
+    weights = {name: plain_weight(dequantize(file.read(name))) for name in file.tensors}
+    write_gguf(plain, file.metadata, weights)
+    found = []
+    for model in (path, plain):
+        with OfflineEngine(config(model, backend="fake", dtype="float32")) as engine:
+            found.append([c.token_ids for c in engine.generate(PROMPTS, greedy(COUNT))])
+    assert found[0] == found[1]

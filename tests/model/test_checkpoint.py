@@ -15,7 +15,7 @@ from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import dequantize
 from anychip.model.sources import Part
 
-BLOCK = ("q8_0", "q4_0", "q4_1")
+BLOCK = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
 JOINED = {
     "attention_norm": ("input_layernorm.weight",),
     "qkv": tuple(f"self_attn.{p}_proj.weight" for p in "qkv"),

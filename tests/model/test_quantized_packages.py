@@ -1,9 +1,11 @@
-"""Readers against the packages that own the formats: compressed-tensors, torch, ml_dtypes."""
+"""Readers against the packages that own the formats: AutoGPTQ, AutoAWQ, compressed-tensors, torch,
+transformers, ml_dtypes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,13 +14,15 @@ import torch
 from safetensors.torch import save_file
 
 from anychip.contract.formats import is_quantized
+from anychip.contract.weights import HostWeight
 from anychip.model.folder import Folder
 from anychip.model.formats import dequantize
 from anychip.model.quantized.float8 import e4m3
 from anychip.model.quantized.store import QuantizedFolder
 
-RECORDED = np.load(Path(__file__).with_name("compressed_tensors.npz"))
-"""What record_compressed_tensors.py wrote."""
+HERE = Path(__file__).parent
+RECORDED = {**np.load(HERE / "compressed_tensors.npz"), **np.load(HERE / "gptq_awq.npz")}
+"""What record_compressed_tensors.py and record_gptq_awq.py wrote."""
 
 FORMATS = {
     "packed4": "u4g32",
@@ -35,38 +39,62 @@ FORMATS = {
 }
 
 
-def recorded(name: str, folder: Path) -> QuantizedFolder:
+OLDER = {
+    "gptq4": ("u4g32", {"quant_method": "gptq", "bits": 4, "group_size": 32}),
+    "gptq4_act_order": (
+        "u4g32o",
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True},
+    ),
+    "gptq8": ("u8g32", {"quant_method": "gptq", "bits": 8, "group_size": 32}),
+    "awq": ("u4g32", {"quant_method": "awq", "bits": 4, "group_size": 32}),
+}
+
+
+def recorded(name: str, config: dict[str, Any], folder: Path) -> QuantizedFolder:
     """The case as a folder of one linear, "layer"."""
     tensors = {}
     for key in RECORDED:
         case, _, ending = key.partition(".tensor.")
-        if case == name:
+        if case == name and ending:
             array = torch.from_numpy(RECORDED[key].copy())
             is_small = name.startswith("float8") and ending == "weight"
             tensors[f"layer.{ending}"] = array.view(torch.float8_e4m3fn) if is_small else array
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    settings = json.loads(bytes(RECORDED[f"{name}.settings"]))
-    config = {"quant_method": "compressed-tensors", **settings}
-    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+    (folder / "config.json").write_text("{}")
     return QuantizedFolder(Folder(folder), config)
+
+
+def compressed(name: str, folder: Path) -> QuantizedFolder:
+    settings = json.loads(bytes(RECORDED[f"{name}.settings"]))
+    return recorded(name, {"quant_method": "compressed-tensors", **settings}, folder)
+
+
+def assert_means(store: QuantizedFolder, format: str, meant: np.ndarray) -> None:
+    """The only weight has this format and these values, and a single bit is told apart."""
+    assert list(store.tensors) == ["layer.weight"]
+    assert store.entry("layer.weight").format == format
+    weight = store.read("layer.weight")
+    assert weight.format == (format if is_quantized(format) else "float32")
+    np.testing.assert_array_equal(dequantize(weight), meant)
+    raw = np.frombuffer(weight.data, np.uint8).copy()
+    raw[-5] ^= 2
+    other = dequantize(HostWeight(weight.format, weight.shape, raw.data))
+    assert not np.array_equal(other, meant)
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_linears_are_what_autogptq_and_autoawq_read(name, tmp_path):
+    format, config = OLDER[name]
+    assert_means(recorded(name, config, tmp_path), format, RECORDED[f"{name}.meant"])
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_linears_are_what_compressed_tensors_says(name, tmp_path):
-    store = recorded(name, tmp_path)
-    assert list(store.tensors) == ["layer.weight"]
-    assert store.entry("layer.weight").format == FORMATS[name]
-    weight, meant = store.read("layer.weight"), RECORDED[f"{name}.meant"]
-    assert weight.format == (FORMATS[name] if is_quantized(FORMATS[name]) else "float32")
-    np.testing.assert_array_equal(dequantize(weight), meant)
-    raw = np.frombuffer(weight.data, np.uint8).copy()
-    raw[len(raw) // 2] ^= 2  # the comparison sees a bit
-    other = dequantize(type(weight)(weight.format, weight.shape, raw.data))
-    assert not np.array_equal(other, meant)
+    assert_means(compressed(name, tmp_path), FORMATS[name], RECORDED[f"{name}.meant"])
 
 
 def test_static_rounding_stands_before_the_rows(tmp_path):
-    weight = recorded("int8_static", tmp_path).read("layer.weight")
+    weight = compressed("int8_static", tmp_path).read("layer.weight")
     assert np.frombuffer(weight.data[:4], "<f4")[0] == np.float32(0.05)
     assert np.frombuffer(weight.data[4:8], "<i4")[0] == 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -123,14 +123,22 @@ def _source(item: WeightPlan | WeightSource) -> WeightSource:
 
 
 def _prepare(checkpoint: Checkpoint, plan: WeightPlan, chip: Chip, held: _Held) -> Weight:
-    parts = checkpoint.read(plan.source)
+    parts = checkpoint.parts(plan.source)
     if plan.converted is not None:
+        parts = _converted(checkpoint, plan.source, plan.converted, held)
+    return chip.weights.prepare(tuple(parts), plan.source.uses or frozenset())
+
+
+def _converted(
+    checkpoint: Checkpoint, source: WeightSource, dtype: str, held: _Held
+) -> Iterator[HostWeight]:
+    """Each part before the next one is read: what one is read into may be large."""
+    names = (part.tensor for part in source.parts)
+    for name, part in zip(names, checkpoint.parts(source), strict=True):
         try:
-            parts = tuple(convert(part, plan.converted, held.pages) for part in parts)
+            yield convert(part, dtype, held.pages)
         except CheckpointError as error:
-            names = ", ".join(part.tensor for part in plan.source.parts)
-            raise type(error)(str(error), path=checkpoint.path, tensor=names) from error
-    return chip.weights.prepare(parts, plan.source.uses or frozenset())
+            raise type(error)(str(error), path=checkpoint.path, tensor=name) from error
 
 
 def _file_bytes(checkpoint: Checkpoint, source: WeightSource) -> int:

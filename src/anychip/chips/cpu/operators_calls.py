@@ -134,6 +134,7 @@ def attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
         "heads": q.shape[1],
         "kv_heads": cache.group.kv_heads,
         "dim": q.shape[2],
+        "value_dim": q.shape[2],
         "rows": page_table.shape[0],
         "table_width": page_table.shape[1],
         "page_size": cache.group.page_size,

@@ -58,7 +58,8 @@ class QuantizedFolder:
     """A folder that is read linear by linear: `tensors` has weights where files have their parts.
 
     Every tensor that a linear is made of is checked when the folder is opened; nothing but group
-    orders and scales that float16 may not hold is read then.
+    orders and scales that float16 may not hold is read then. The linear read last is kept until
+    `give_back`: networks take experts, or query, key and value, row by row out of one.
     """
 
     def __init__(self, folder: Folder, described: Mapping[str, Any]) -> None:
@@ -66,6 +67,7 @@ class QuantizedFolder:
         self.metadata: dict[str, Any] = folder.metadata
         self._folder = folder
         self._linears = _linears(folder, described)
+        self._last: tuple[str, HostWeight] | None = None
         used = {name for linear in self._linears.values() for name in linear.tensors}
         self.tensors = {n: e for n, e in folder.tensors.items() if n not in used}
         for name in self._linears:
@@ -74,6 +76,11 @@ class QuantizedFolder:
                     "is there both plain and quantized", path=self.path, tensor=name
                 )
             self.tensors[name] = self.entry(name)
+
+    @property
+    def further_layers(self) -> bool:
+        """Whether the config tells of layers that predict further tokens."""
+        return self._folder.further_layers
 
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; refuses a missing one and an unsupported format.
@@ -88,7 +95,19 @@ class QuantizedFolder:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes: a view of the mapped file, or a linear put together."""
         linear = self._linears.get(name)
-        return self._folder.read(name) if linear is None else linear.read()
+        if linear is None:
+            return self._folder.read(name)
+        if self._last is None or self._last[0] != name:
+            self._last = None  # before the next one is there
+            self._last = name, linear.read()
+        return self._last[1]
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor; what is put together, only as far as it must be."""
+        linear = self._linears.get(name)
+        return (
+            self._folder.rows(name, first, count) if linear is None else linear.rows(first, count)
+        )
 
     def stack(self, names: tuple[str, ...]) -> None:
         """Be told that these make one weight: what cannot be stacked is converted from then on."""
@@ -110,10 +129,12 @@ class QuantizedFolder:
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
+        self._last = None
         self._folder.give_back()
 
     def close(self) -> None:
         """Let go of the mapped files."""
+        self._last = None
         self._folder.close()
         self._linears, self.tensors = {}, {}
 
