@@ -172,7 +172,7 @@ def make_gguf(
     write_gguf_tokenizer(writer)
     for name, array in gguf_tensors(model).items():
         is_table = name in ("token_embd.weight", "output.weight")
-        _add_tensor(writer, name, array, (embedding_format if is_table else None) or format)
+        add_tensor(writer, name, array, (embedding_format if is_table else None) or format)
     if rope_scaling and rope_scaling["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(rope_scaling))
     writer.write_header_to_file()
@@ -269,7 +269,8 @@ def write_gguf_tokenizer(writer: Any) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def _add_tensor(writer: Any, name: str, array: np.ndarray, format: str) -> None:
+def add_tensor(writer: Any, name: str, array: np.ndarray, format: str) -> None:
+    """One tensor of a GGUF file in a format of gguf-py's, in lower case."""
     from gguf import GGMLQuantizationType, quants
 
     if array.ndim == 1 or format == "f32":

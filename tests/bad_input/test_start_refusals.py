@@ -78,7 +78,7 @@ FOLDERS = {
     ),
     "layers is 1000000000": lambda folder, to: with_config(folder, to, num_hidden_layers=10**9),
     "pickle files (pytorch_model.bin)": only_a_pickle,
-    "it is cut off or damaged, fetch it again": cut,
+    "it is cut off or damaged; fetch the model again": cut,
     "is not valid JSON": lambda folder, to: broken_config(folder, to),
 }
 
@@ -102,12 +102,16 @@ def test_a_missing_shard_is_named(tmp_path, capsys):
     second.unlink()
     capsys.readouterr()  # the progress of writing the shards
     told = refused(capsys, model, "--backend", "fake")
-    assert f"its file '{second.name}' is missing; download the folder again" in told
+    assert f"its file '{second.name}' is missing; fetch the model again" in told
 
 
 @pytest.mark.parametrize(
     ("keep", "text"),
-    [(0, "is empty"), (3000, "broken GGUF"), (-60_000, "cut off or damaged, fetch it again")],
+    [
+        (0, "is empty"),
+        (3000, "broken GGUF"),
+        (-60_000, "cut off or damaged; fetch the model again"),
+    ],
 )
 def test_a_cut_gguf_file(gguf, tmp_path, capsys, keep, text):
     file = tmp_path / "cut.gguf"

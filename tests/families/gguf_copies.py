@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Settings = dict[str, Any]
+Named = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,16 @@ class Conversion:
     """How one architecture is converted.
 
     arch: of GGUF. paired: query and key rows are interleaved in pairs. plus: added to norms.
-    own: settings of its own, by key, from the config of transformers.
+    own: settings of its own, by key, from the config of transformers. split: what one of its
+    tensors becomes, by names as they were published. expert_format: of the weights of experts.
     """
 
     arch: str
     paired: bool = False
     plus: float = 0.0
     own: Callable[[Any], Settings] = lambda _config: {}
+    split: Callable[[str, np.ndarray], Named] = lambda name, array: {name: array}
+    expert_format: str = "f32"
 
 
 def _gemma(config: Any) -> Settings:
@@ -117,7 +121,10 @@ def write_copy(model: Any, path: Path, conversion: Conversion, **more: Any) -> P
         _add(writer, f"{conversion.arch}.{key}", value)
     tiny_models.write_gguf_tokenizer(writer)
     for name, array in _tensors(model, conversion).items():
-        writer.add_tensor(name, array)
+        is_expert = name.endswith("_exps.weight")
+        tiny_models.add_tensor(
+            writer, name, array, conversion.expert_format if is_expert else "f32"
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -162,8 +169,9 @@ def _tensors(model: Any, conversion: Conversion) -> dict[str, np.ndarray]:
         "k_proj": model.config.num_key_value_heads,
     }
     tensors = {}
-    for name, parameter in model.named_parameters():
-        array = parameter.detach().float().numpy()
+    parameters = {n: p.detach().float().numpy() for n, p in model.named_parameters()}
+    parts = {k: v for n, array in parameters.items() for k, v in conversion.split(n, array).items()}
+    for name, array in parts.items():
         if name.endswith("norm.weight"):
             array = array + np.float32(conversion.plus)
         role = name.split(".")[-2]

@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
     options = ChatOptions(**own_values(ChatOptions, namespace))
     params = {name: _value(name, text) for name, text in options.params.items()}
     level = config.log_level.upper()
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    _set_up_log(level)
     history = user_path(options.history, "--history") if options.history else None
     if options.url:
         _refuse_idle(namespace)
@@ -111,6 +111,15 @@ def run(argv: Sequence[str]) -> int:
     with Engine(config) as engine:
         _talk(Local(engine), history, options.system, {"temperature": 0, **params})
     return 0
+
+
+def _set_up_log(level: str) -> None:
+    """Beside the log of that level, a terminal shows how much of the model is loaded."""
+    from anychip.engine.passing import LOGGER, LogWriter
+
+    logging.basicConfig(level=level, handlers=[LogWriter()], format="%(levelname)s %(message)s")
+    if sys.stderr is not None and sys.stderr.isatty():
+        logging.getLogger(LOGGER).setLevel(logging.INFO)
 
 
 def _talk(

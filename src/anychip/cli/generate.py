@@ -90,7 +90,9 @@ def run(argv: Sequence[str]) -> int:
     params, prompts = options.sampling(), read_prompts(namespace)
     config = with_model(config)
     level = config.log_level.upper()
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    from anychip.engine.passing import LogWriter
+
+    logging.basicConfig(level=level, handlers=[LogWriter()], format="%(levelname)s %(message)s")
     from anychip.engine.build import end_checks
     from anychip.engine.offline import OfflineEngine
 

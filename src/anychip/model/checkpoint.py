@@ -18,9 +18,9 @@ from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
 from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
-from anychip.model.formats import Floats, dequantize, plain_weight, rows_of
+from anychip.model.formats import Floats, dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
-from anychip.model.mapped import Place, TensorEntry
+from anychip.model.mapped import Place, TensorEntry, folder_of
 from anychip.model.naming import Naming
 from anychip.model.quantized.store import QuantizedFolder, quantization
 from anychip.model.sources import Part, WeightSource
@@ -40,11 +40,18 @@ class TensorStore(Protocol):
     def metadata(self) -> Mapping[str, Any]:
         """What the file says beside its tensors; empty for a folder, whose other files do."""
 
+    @property
+    def further_layers(self) -> bool:
+        """Whether layers that predict further tokens lie behind the last one."""
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; CheckpointError where it is missing or of no use."""
 
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some of its rows, all but its last dimension counted as rows: [count, K]."""
 
     def place(self, name: str) -> Place:
         """Where it lies."""
@@ -67,6 +74,7 @@ class Checkpoint:
         self._head_dim = config.head_dim
         for source in self.sources:
             self._check(source)
+        self._check_layers(config, naming)
         self.config: ModelConfig = replace(config, dtype=self._dtype())
 
     @property
@@ -97,7 +105,7 @@ class Checkpoint:
         entry = self._store.entry(part.tensor)
         if part.rows is None:
             return entry.nbytes
-        return entry.nbytes * part.rows[1] // math.prod(entry.shape[:-1])
+        return entry.nbytes * part.rows[1] * part.taken[-1] // math.prod(entry.shape)
 
     def read(self, source: WeightSource) -> tuple[HostWeight, ...]:
         """The parts in order, rows as the network wants them; views of the file where possible.
@@ -113,13 +121,17 @@ class Checkpoint:
         """The parts of a matrix, one read after the other."""
         return (self._arranged(part, self._taken(part)) for part in source.parts)
 
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
+
     def _taken(self, part: Part) -> HostWeight:
         """In the order of the file."""
-        weight = self._store.read(part.tensor)
         if part.transposed:
-            return transposed_rows(weight, part.rows)
+            return transposed_rows(self._store.read(part.tensor), part.rows)
         if part.rows is not None:
-            return rows_of(weight, *part.rows)
+            return self._store.rows(part.tensor, *part.rows)
+        weight = self._store.read(part.tensor)
         return HostWeight(weight.format, part.shape, weight.data)
 
     def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
@@ -129,10 +141,6 @@ class Checkpoint:
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
-
-    def places(self, source: WeightSource) -> list[Place]:
-        """Where its parts lie."""
-        return [self._store.place(part.tensor) for part in source.parts]
 
     def _elements(self, part: Part) -> Floats:
         """Of a constant, in one row."""
@@ -154,11 +162,28 @@ class Checkpoint:
         for part in source.parts:
             found = self._store.entry(part.tensor).shape
             if _without_ones(found) != _without_ones(part.shape):
+                name = self._store.place(part.tensor)[0]
                 raise CheckpointError(
-                    f"has shape {found}, the model's config needs {part.shape}",
-                    path=self.path,
+                    f"has shape {found}, the model's config needs {part.shape}: config and weights "
+                    "are not of one model; fetch both from one place",
+                    path=folder_of(self.path) / name,
                     tensor=part.tensor,
                 )
+
+    def _check_layers(self, config: ModelConfig, naming: Naming) -> None:
+        """The files have no layer more than the config says: the model would answer without it.
+
+        Layers that predict further tokens lie behind the last one; who has them counts them.
+        """
+        prefix = naming.layer.format(i=config.layers)
+        more = next((name for name in self._store.tensors if name.startswith(prefix)), None)
+        if more is not None and not self._store.further_layers:
+            raise CheckpointError(
+                f"is of a layer behind the {config.layers} that the config says: config and "
+                "weights are not of one model; fetch both from one place",
+                path=folder_of(self.path) / self._store.place(more)[0],
+                tensor=more,
+            )
 
     def _dtype(self) -> str:
         matrices = [s for s in self.sources if s.uses is not None]

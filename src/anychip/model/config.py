@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from anychip.model.errors import CheckpointError
+from anychip.model.layer_pattern import MOST_LAYERS
 from anychip.model.rope_config import RopeConfig
 
 _LIMITS = {
     "vocab_size": 1 << 24,
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 22,
-    "layers": 1 << 12,
+    "layers": MOST_LAYERS,
     "heads": 1 << 14,
     "kv_heads": 1 << 14,
     "head_dim": 1 << 14,

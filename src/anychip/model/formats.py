@@ -76,8 +76,8 @@ def convert(
         raise unsupported("target format", format, PLAIN_FORMATS)
     if weight.format == format:
         return weight
-    result = np.empty(weight.shape, _NUMPY[format])
-    flat, first, lost = result.reshape(-1), 0, 0
+    flat = np.empty(math.prod(weight.shape), _NUMPY[format])
+    first = lost = 0
     for piece in pieces(weight):
         values = dequantize(piece).reshape(-1)
         rows = flat[first : first + values.size]
@@ -87,7 +87,7 @@ def convert(
         first += values.size
         read(piece.data.nbytes)
     _refuse_lost(lost)
-    return HostWeight(format, weight.shape, result.view(np.uint8).reshape(-1).data.toreadonly())
+    return HostWeight(format, weight.shape, flat.view(np.uint8).data.toreadonly())
 
 
 def pieces(weight: HostWeight) -> Iterator[HostWeight]:

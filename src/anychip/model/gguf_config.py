@@ -12,7 +12,7 @@ from anychip.model.config import ModelConfig
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.fields import Fields, head_size
 from anychip.model.hf_rope import yarn_mscale
-from anychip.model.layer_pattern import all_but_every
+from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.rope_config import RopeConfig
 
 _NEUTRAL = {
@@ -45,7 +45,7 @@ def gguf_config(
     read_here: dict[str, Any] = {
         "vocab_size": read.integer("vocab_size", _token_count(read.settings)),
         "hidden_size": hidden,
-        "layers": read.integer("block_count"),
+        "layers": layer_count(read, "block_count"),
         "heads": heads,
         "kv_heads": read.integer("attention.head_count_kv", heads),
         "head_dim": head_dim,
@@ -68,7 +68,7 @@ def gguf_windows(read: Fields, *, period: int, window: int = 0) -> tuple[int, ..
     window: where the file does not say.
     """
     window = read.integer("attention.sliding_window", window)
-    layers, key = read.integer("block_count"), "attention.sliding_window_pattern"
+    layers, key = layer_count(read, "block_count"), "attention.sliding_window_pattern"
     local = read.settings.get(read.prefix + key)
     if not isinstance(local, list):
         local = all_but_every(read.integer(key, period), layers)

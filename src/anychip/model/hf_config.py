@@ -10,6 +10,7 @@ from anychip.model.config import LayerConfig, ModelConfig
 from anychip.model.errors import UnsupportedModel, unsupported
 from anychip.model.fields import Fields, head_size
 from anychip.model.hf_rope import hf_rope
+from anychip.model.layer_pattern import layer_count
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -35,7 +36,7 @@ def hf_config(read: Fields, architecture: str, **own: Any) -> ModelConfig:
         "kv_heads": read.integer("num_key_value_heads", heads),
         "head_dim": head_dim,
         "vocab_size": read.integer("vocab_size"),
-        "layers": read.integer("num_hidden_layers"),
+        "layers": layer_count(read, "num_hidden_layers"),
         "context_length": read.integer("max_position_embeddings"),
         "tie_embeddings": read.flag("tie_word_embeddings"),
         "dtype": _plain_dtype(read),
@@ -65,7 +66,7 @@ def hf_windows(read: Fields, kinds: tuple[str, ...] | None = None) -> tuple[int,
 
     kinds: of the layers where the file does not say (`layer_types`); None: all have the window.
     """
-    layers = read.integer("num_hidden_layers")
+    layers = layer_count(read, "num_hidden_layers")
     if not read.has("sliding_window") or not read.flag("use_sliding_window", True):
         return (0,) * layers
     window = read.integer("sliding_window")
@@ -78,7 +79,7 @@ def hf_windows(read: Fields, kinds: tuple[str, ...] | None = None) -> tuple[int,
 
 def late_windows(read: Fields) -> tuple[int, ...]:
     """Qwen's: where asked for, the layers from max_window_layers on have the window."""
-    layers, first = read.integer("num_hidden_layers"), read.integer("max_window_layers", 28)
+    layers, first = layer_count(read, "num_hidden_layers"), read.integer("max_window_layers", 28)
     if not read.flag("use_sliding_window"):
         return (0,) * layers
     return hf_windows(read, tuple(SLIDING if i >= first else FULL for i in range(layers)))

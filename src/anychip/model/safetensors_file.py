@@ -14,6 +14,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError
 from anychip.model.mapped import MappedFile, TensorEntry, check_overlap, find_entry
+from anychip.model.unfinished import fetch_again
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 16
@@ -53,6 +54,16 @@ class SafetensorsFile:
         """A tensor's bytes, whether or not they can be a weight. KeyError where there is none."""
         return self._file.view(self.tensors[name])
 
+    def same(self, other: SafetensorsFile, name: str) -> bool:
+        """Whether both files have the same bytes under a name; reads them."""
+        mine, theirs = self.tensors[name], other.tensors[name]
+        if (mine.format, mine.shape, mine.nbytes) != (theirs.format, theirs.shape, theirs.nbytes):
+            return False
+        equal = self._file.equals(mine, other._file, theirs)
+        self.give_back()
+        other.give_back()
+        return equal
+
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
         self._file.give_back()
@@ -69,7 +80,7 @@ class SafetensorsFile:
             raise self._error(
                 name,
                 f"lies at bytes {first} to {last}, the file ends at {len(self._file.data)}: "
-                "it is cut off or damaged, fetch it again",
+                f"it is cut off or damaged; {fetch_again(self.path.parent)}",
             )
         itemsize = _ITEMSIZE.get(dtype)
         if itemsize and math.prod(shape) * itemsize != last - first:
@@ -118,7 +129,7 @@ def _read_header(path: Path, data: memoryview) -> tuple[dict[str, Any], int]:
     if len(data) < 8 or not 2 <= size <= room:
         raise CheckpointError(
             f"not a safetensors file, or cut off: its header claims {size} bytes, "
-            f"2 to {max(room, 0)} are possible",
+            f"2 to {max(room, 0)} are possible; {fetch_again(path.parent)}",
             path=path,
         )
     return parse_json(bytes(data[8 : 8 + size]), path), 8 + size

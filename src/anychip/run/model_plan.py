@@ -181,7 +181,8 @@ def _unusable(chip: Chip, spec: WeightSpec, uses: frozenset[WeightUse]) -> bool:
     """Experts in a layout of the chip's own that none of its operators takes: recipes need rows."""
     if WeightUse.EXPERTS not in uses or spec.dense:
         return False
-    return not any(chip.operators.of(op) for op in EXPERT_OPERATORS)
+    served = (i for op in EXPERT_OPERATORS for i in chip.operators.of(op))
+    return not any(spec.format in row.types.get("W", ()) for i in served for row in i.dtypes)
 
 
 def symbols(plan: ModelPlan, sizes: Sizes, pages: int, slots: int = 2) -> NetworkInputs:

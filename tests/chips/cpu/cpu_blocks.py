@@ -1,4 +1,4 @@
-"""Random weights in ggml's super-blocks and 5-bit blocks, decoded element by element as ggml says."""
+"""Random weights in ggml's super-blocks and 5-bit blocks, decoded element by element."""
 
 from __future__ import annotations
 

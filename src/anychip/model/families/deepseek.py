@@ -13,6 +13,7 @@ from anychip.model.fields import Fields
 from anychip.model.hf_config import hf_config, refuse_unless
 from anychip.model.hf_rope import hf_rope, yarn_mscale
 from anychip.model.latent_sources import latent_sources
+from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.experts import mixture
 from anychip.model.layers.latent import latent_attention
@@ -41,7 +42,7 @@ def _from_hf(read: Fields, name: str, experts: ExpertsConfig, **own: Any) -> Mod
         query_rank=read.integer("q_lora_rank") if read.has("q_lora_rank") else 0,
     )
     rope = hf_rope(read, latent.rotated, interleaved=read.flag("rope_interleave", True))
-    dense, layers = read.integer("first_k_dense_replace"), read.integer("num_hidden_layers")
+    dense, layers = read.integer("first_k_dense_replace"), layer_count(read, "num_hidden_layers")
     bias = read.flag("attention_bias")
     return hf_config(
         read,
@@ -165,6 +166,7 @@ DEEPSEEK3 = Family(
     hf_type="deepseek_v3",
     hf_config=_v3,
     hf_names=_NAMES,
+    gguf="deepseek2",  # which DEEPSEEK2 reads
     sources=_sources,
     network=_network,
 )

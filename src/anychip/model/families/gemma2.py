@@ -15,7 +15,7 @@ from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_windows
 from anychip.model.hf_config import FULL, SLIDING, hf_windows, windowed_layers
-from anychip.model.layer_pattern import all_but_every
+from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.naming import GGUF
 
 _TAKES = frozenset(
@@ -25,7 +25,7 @@ _LAYERS_27B = 46
 
 
 def _from_hf(read: Fields) -> ModelConfig:
-    local = all_but_every(2, read.integer("num_hidden_layers"))
+    local = all_but_every(2, layer_count(read, "num_hidden_layers"))
     kinds = tuple(SLIDING if is_local else FULL for is_local in local)
     windows = hf_windows(read.defaulting(sliding_window=4096), kinds)
     return gemma_hf(

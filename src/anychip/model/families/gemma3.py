@@ -18,7 +18,7 @@ from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_windows
 from anychip.model.hf_config import FULL, SLIDING, hf_windows, refuse_unless
 from anychip.model.hf_rope import hf_rope
-from anychip.model.layer_pattern import all_but_every
+from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.naming import GGUF
 from anychip.model.rope_config import RopeConfig
 
@@ -35,7 +35,10 @@ def _layers(windows: tuple[int, ...]) -> tuple[LayerConfig, ...]:
 def _from_hf(read: Fields) -> ModelConfig:
     refuse_unless(read, attn_logit_softcapping=0.0)  # transformers passes it over
     read = read.defaulting(head_dim=256, max_position_embeddings=131072)
-    layers, period = read.integer("num_hidden_layers"), read.integer("sliding_window_pattern", 6)
+    layers, period = (
+        layer_count(read, "num_hidden_layers"),
+        read.integer("sliding_window_pattern", 6),
+    )
     kinds = tuple(SLIDING if is_local else FULL for is_local in all_but_every(period, layers))
     return gemma_hf(
         read,

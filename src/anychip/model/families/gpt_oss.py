@@ -14,7 +14,7 @@ from anychip.model.expert_sources import sparse_sources
 from anychip.model.experts_config import GGUF_KEYS, gguf_experts, hf_experts, with_experts
 from anychip.model.family import Family
 from anychip.model.fields import Fields
-from anychip.model.gguf_config import gguf_config
+from anychip.model.gguf_config import gguf_config, gguf_windows
 from anychip.model.hf_config import FULL, SLIDING, hf_config, hf_windows, windowed_layers
 from anychip.model.layers.experts import sparse_decoder
 from anychip.model.naming import GGUF, HF
@@ -52,14 +52,13 @@ def _from_hf(read: Fields) -> ModelConfig:
 
 
 def _from_gguf(read: Fields) -> ModelConfig:
-    window, layers = read.integer("attention.sliding_window"), read.integer("block_count")
     config = gguf_config(
         read,
         "gpt_oss",
         takes=GGUF_KEYS | {"attention.sliding_window"},
         **_NETWORK,
         experts=gguf_experts(read, **_MIXTURE, alpha=_ALPHA, limit=_LIMIT),
-        layer_configs=windowed_layers(tuple(0 if i % 2 else window for i in range(layers))),
+        layer_configs=windowed_layers(gguf_windows(read, period=2)),
     )
     # Trained with a ramp whose ends are not whole numbers, which these files do not tell.
     return with_experts(replace(config, ropes=(replace(config.rope, truncate=False),)))

@@ -22,5 +22,5 @@ MISTRAL = Family(
     hf_type="mistral",
     hf_config=_from_hf,
     hf_names=HF,
+    gguf="llama",  # which LLAMA reads
 )
-"""Its GGUF files say that they are Llama's."""

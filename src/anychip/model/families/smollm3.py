@@ -8,7 +8,7 @@ from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_config
 from anychip.model.hf_config import FULL, SLIDING, hf_bias, hf_config, hf_windows, refuse_unless
-from anychip.model.layer_pattern import all_but_every
+from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.naming import GGUF_PAIRED, HF
 
 _PERIOD = 4
@@ -30,7 +30,7 @@ def _from_hf(read: Fields) -> ModelConfig:
 
 def _rotated(read: Fields) -> tuple[bool, ...]:
     """Which layers rotate: a list whose name says the opposite of its numbers, or a period."""
-    layers = read.integer("num_hidden_layers")
+    layers = layer_count(read, "num_hidden_layers")
     if not read.has("no_rope_layers"):
         return all_but_every(read.integer("no_rope_layer_interval", _PERIOD), layers)
     said = read.numbers("no_rope_layers")[:layers]
@@ -45,7 +45,7 @@ def _layers(rotated: tuple[bool, ...], windows: tuple[int, ...]) -> tuple[LayerC
 
 
 def _from_gguf(read: Fields) -> ModelConfig:
-    rotated = all_but_every(_PERIOD, read.integer("block_count"))
+    rotated = all_but_every(_PERIOD, layer_count(read, "block_count"))
     return gguf_config(read, "smollm3", layer_configs=_layers(rotated, (0,) * len(rotated)))
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from anychip.contract.tensor import Shape
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import Floats
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import TensorEntry, missing_tensor
 
 SCALE_DTYPES = ("float16", "bfloat16", "float32")
 _NUMPY: dict[str, npt.DTypeLike] = {
@@ -56,7 +56,7 @@ class Pieces:
         """What is known of a tensor, which must have one of these dtypes."""
         entry = self.store.tensors.get(self.module + ending)
         if entry is None:
-            raise self.error(ending, "is missing from the checkpoint")
+            raise missing_tensor(self.module + ending, self.store.path)
         if entry.format not in formats:
             raise self.error(ending, f"has dtype {entry.format}, {' or '.join(formats)} is needed")
         return entry

@@ -77,6 +77,11 @@ class QuantizedFolder:
                 )
             self.tensors[name] = self.entry(name)
 
+    @property
+    def further_layers(self) -> bool:
+        """Whether the config tells of layers that predict further tokens."""
+        return self._folder.further_layers
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; refuses a missing one and an unsupported format.
 
@@ -96,6 +101,13 @@ class QuantizedFolder:
             self._last = None  # before the next one is there
             self._last = name, linear.read()
         return self._last[1]
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor; what is put together, only as far as it must be."""
+        linear = self._linears.get(name)
+        return (
+            self._folder.rows(name, first, count) if linear is None else linear.rows(first, count)
+        )
 
     def stack(self, names: tuple[str, ...]) -> None:
         """Be told that these make one weight: what cannot be stacked is converted from then on."""

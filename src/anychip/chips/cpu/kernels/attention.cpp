@@ -36,7 +36,11 @@ struct Sizes {
         width(round_up(g.value_dim, NR)),
         segments((g.table_width * g.page_size + SEGMENT - 1) / SEGMENT) {}
   int64_t state() const { return rows * (width + 2); }
-  int64_t scratch() const { return round_up(rows * depth + KEYS * (depth + width) + MR * KEYS + 2 * state(), 16); }
+  // For as many rows as a tile of any group: what is asked for never shrinks when a size grows.
+  int64_t scratch() const {
+    int64_t most = group > TILE_ROWS ? group : TILE_ROWS;
+    return round_up(most * depth + KEYS * (depth + width) + MR * KEYS + 2 * most * (width + 2), 16);
+  }
   int64_t part() const { return group * (width + 2); }
 };
 
