@@ -29,7 +29,18 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "blocks", "cache", "experts", "heads", "linear", "linear_k", "logits"),
+    *(
+        "amx",
+        "attention",
+        "blocks",
+        "cache",
+        "expanded",
+        "experts",
+        "heads",
+        "linear",
+        "linear_k",
+        "logits",
+    ),
     *("pool", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
@@ -151,7 +162,7 @@ FIELDS: dict[str, str] = {
     "slot_stride,head_stride,type,cache_type,causal,window,value_dim d:scale,softcap",
     "expanded_attention": "p:pool,q,k_cache,up,page_table,kv_lens,positions,token_rows,y,workspace "
     "i:tokens,heads,dim,rank,nope,up_rows,rows,table_width,pages,page_size,q_stride,page_stride,"
-    "slot_stride,head_stride,type,cache_type,causal,window d:scale,softcap",
+    "slot_stride,head_stride,type,cache_type,causal,window,whole d:scale,softcap",
     "qk_norm": "p:pool,q,k,q_weight,k_weight,q_out,k_out "
     "i:rows,heads,kv_heads,dim,q_stride,k_stride,type d:eps",
     "swiglu_clamp": "p:pool,x,y i:rows,inner,type d:alpha,limit",

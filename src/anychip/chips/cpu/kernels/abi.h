@@ -133,13 +133,13 @@ struct AttentionArgs {  // sinks may be null; value_dim: elements of a value; wo
   double scale, softcap;
 };
 
-struct ExpandedArgs {  // up: [heads][up_rows][rank], nope rows of keys, then values; dim: of a cached vector
+struct ExpandedArgs {  // whole: keys and values are multiplied out; up: [heads][up_rows][rank], nope rows of keys, then values; dim: of a cached vector
   Pool* pool;
   const void *q, *k_cache, *up;
   const int32_t *page_table, *kv_lens, *positions, *token_rows;
   void *y, *workspace;
   int64_t tokens, heads, dim, rank, nope, up_rows, rows, table_width, pages, page_size;
-  int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window;
+  int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window, whole;
   double scale, softcap;
 };
 
