@@ -29,7 +29,7 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "blocks", "cache", "linear", "logits", "pool"),
+    *("amx", "attention", "blocks", "cache", "linear", "linear_k", "logits", "pool"),
     *("replay", "rows", "sampling", "sizes", "weights"),
 )
 
@@ -135,7 +135,7 @@ FIELDS: dict[str, str] = {
     "norm": "p:pool,x,residual,weight,y,sum i:rows,k,x_stride,type d:eps",
     "rotary": "p:pool,q,k,positions,cos_sin,q_out,k_out i:rows,heads,kv_heads,dim,rotary_dim,"
     "limit,q_stride,k_stride,neox,type",
-    "linear": "p:pool,x,weight,bias,y,workspace i:rows,n,k,x_stride,x_type,format,y_type "
+    "linear": "p:pool,x,weight,bias,y,workspace i:rows,n,k,x_stride,y_stride,x_type,format,y_type "
     "d:scale,cap",
     "pack": "p:pool,source,target i:rows,k,first,format",
     "activation": "p:pool,x,y i:rows,inner,type,kind",

@@ -92,6 +92,7 @@ def _linear(call: Call) -> Fields:
         "n": weight.spec.shape[0],
         "k": weight.spec.shape[1],
         "x_stride": x.strides[0],
+        "y_stride": weight.spec.shape[0],
         "x_type": code_of(x.dtype),
         "format": code_of(weight.spec.format),
         "y_type": code_of(y.dtype),
@@ -240,14 +241,16 @@ _AB = {"A": STORAGE, "B": STORAGE}
 _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)
 
-_QUANTIZED = ("q8_0", "q4_0", "q4_1")
-# Where the processor can, rows meet quantized weights as whole numbers of 16 bits: linear_vnni.h. A
+_WHOLE = ("q8_0", "q4_0", "q4_1")
+_EXACT = tuple(name for name in FORMATS if name not in (*STORAGE, *_WHOLE))
+# Where the processor can, rows meet some weights as whole numbers of 16 bits: linear_vnni.h. A
 # result in float32 shows it: 6e-6 where floats give 6e-7.
 _HEADS: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
     ({"X": ACTIVATIONS, "W": STORAGE}, {}),
-    ({"X": ("float32",), "W": _QUANTIZED}, {"variant": "_quantized"}),
-    ({"X": ("bfloat16",), "W": _QUANTIZED}, {"variant": "_whole", "needs": VNNI, "tolerance": 8.0}),
-    ({"X": ("bfloat16",), "W": _QUANTIZED}, {"variant": "_widened", "lacks": VNNI}),
+    ({"X": ("float32",), "W": _WHOLE}, {"variant": "_quantized"}),
+    ({"X": ("bfloat16",), "W": _WHOLE}, {"variant": "_whole", "needs": VNNI, "tolerance": 8.0}),
+    ({"X": ("bfloat16",), "W": _WHOLE}, {"variant": "_widened", "lacks": VNNI}),
+    ({"X": ACTIVATIONS, "W": _EXACT}, {"variant": "_exact"}),
 )
 
 KERNELS: tuple[Kernel, ...] = (

@@ -2,7 +2,8 @@
 // build.py declares the same fields; sizes are compared when the library is loaded.
 // A function returns 0, or the code of an error that map_error() explains.
 //
-// Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1.
+// Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1, 6 q4_k,
+// 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1.
 // Strides and sizes are in elements. T tokens or rows.
 #pragma once
 #include <cstdint>
@@ -48,7 +49,7 @@ struct LinearArgs {  // bias may be null; workspace: anychip_linear_workspace() 
   const uint8_t* weight;
   const float* bias;
   void *y, *workspace;
-  int64_t rows, n, k, x_stride, x_type, format, y_type;
+  int64_t rows, n, k, x_stride, y_stride, x_type, format, y_type;
   double scale, cap;
 };
 

@@ -60,7 +60,7 @@ struct Matrix {  // [n, k]
 };
 
 LinearArgs product(Pool* pool, const Matrix& m, const void* x, void* y, int64_t rows, int64_t type, void* workspace) {
-  return {pool, x, m.weight, m.bias, y, workspace, rows, m.n, m.k, m.k, type, m.format, type, 1.0, 0.0};
+  return {pool, x, m.weight, m.bias, y, workspace, rows, m.n, m.k, m.k, m.n, type, m.format, type, 1.0, 0.0};
 }
 
 int64_t linear_room(int64_t rows, int64_t one, int64_t other, int64_t threads) {
