@@ -46,12 +46,12 @@ def run_recipe(case):
     names = [a.name for a in signature.outputs]
     outputs = {n: v.array for n, v in zip(names, values, strict=True)}
     for name in signature.writes:
-        outputs[name] = CacheArrays(given[name].k.array, given[name].v.array)
+        outputs[name] = CacheArrays(given[name].k.array, given[name].v.array, given[name].latent)
     return outputs, ops.calls, values
 
 
 def _wrapped(arg, array):
     """As a recipe is given it; a cache is copied, since recipes write to it."""
     if arg.kind is ArgKind.CACHE and array is not None:
-        array = CacheArrays(np.array(array.k), np.array(array.v))
+        array = array.mapped(np.array)
     return wrapped(arg, array)

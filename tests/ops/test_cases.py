@@ -12,7 +12,9 @@ from anychip.contract.signature import infer_outputs
 from anychip.ops.cases import cases
 from anychip.ops.oracle import filled
 
-SHAPES_ONLY = {"dtype", "shape", "length", "bins", "k", "n", "heads"}
+SHAPES_ONLY = {"dtype", "shape", "length", "bins", "k", "n", "heads"} | {
+    *("experts_count", "value_dim", "nope_dim"),
+}
 """Attributes that change what the outputs look like: `infer` covers them."""
 
 ALL = sorted(CATALOGUE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anychip.cli.chat_answers import Local
 from anychip.cli.chat_session import COMMANDS, OURS, Session, as_value
 from anychip.cli.chat_terminal import Terminal
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.config import (
     OFFLINE,
     ConfigError,
@@ -105,7 +105,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if options.api_key:
         raise ConfigError("--api-key: there is no server to send it to; add --url or leave it out")
-    config = with_demo_model(config)
+    config = with_model(config)
     from anychip.offline import Engine
 
     with Engine(config) as engine:

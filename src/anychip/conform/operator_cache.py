@@ -137,9 +137,9 @@ def _cache(chip: Chip, group: CacheGroup, heads: int, activation: DType) -> Iter
     views = allocate_cache(chip.memory, group, PAGES)
     try:
         shape = views[0].spec.shape
-        halves = (np.zeros(shape, NUMPY_DTYPES[group.dtype]) for _ in range(2))
+        k, v = (np.zeros(shape, NUMPY_DTYPES[group.dtype]) for _ in range(2))
         limits = chip.capabilities().max_tokens
-        arrays = CacheArrays(*halves)
+        arrays = CacheArrays(k, v)
         if group.layout in KNOWN_LAYOUTS:
             for tensor, half in ((views[0].k, arrays.k), (views[0].v, arrays.v)):
                 permuted.write(chip.memory, tensor, half)

@@ -21,7 +21,11 @@ KNOWN_LAYOUTS = (NHD, HND)
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """Full-attention layers that share one page table. Other kinds join in later versions."""
+    """Full-attention layers that share one page table. Other kinds join in later versions.
+
+    latent > 0: there are no values of their own, they are the first `latent` elements of the keys,
+    of which there is one head. Raises ValueError where that does not fit.
+    """
 
     layers: int
     kv_heads: int
@@ -29,11 +33,24 @@ class CacheGroup:
     dtype: DType
     page_size: int
     layout: str = NHD
+    latent: int = 0
+
+    def __post_init__(self) -> None:
+        if self.latent and (self.kv_heads != 1 or not 0 < self.latent <= self.head_dim):
+            raise ValueError(
+                f"a latent cache has one KV head, not {self.kv_heads}, and values of 1 .. "
+                f"{self.head_dim}, not {self.latent}"
+            )
+
+    @property
+    def halves(self) -> int:
+        """Tensors of a layer: keys and values, or keys alone."""
+        return 1 if self.latent else 2
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one page over all layers, keys and values."""
-        return 2 * self.layers * self.layer_page_bytes
+        return self.halves * self.layers * self.layer_page_bytes
 
     @property
     def layer_page_bytes(self) -> int:
@@ -55,6 +72,12 @@ class CacheSpec:
         return (self.pages, g.page_size, g.kv_heads, g.head_dim)
 
     @property
+    def value_shape(self) -> tuple[int, int, int, int]:
+        """`shape` of the values: narrower where they are a part of the keys."""
+        *outer, dim = self.shape
+        return (outer[0], outer[1], outer[2], self.group.latent or dim)
+
+    @property
     def strides(self) -> tuple[int, int, int, int]:
         """Elements between neighbours, in the order of `shape`."""
         g = self.group
@@ -68,9 +91,20 @@ class CacheSpec:
 class CacheView:
     """One layer's keys and values. Slot s is offset s % page size of page s // page size.
 
-    k, v: of the spec's shape and strides, whatever the layout.
+    k, v: of the spec's shape and strides, whatever the layout. The v of a latent cache is a view of
+    k: of the spec's `value_shape` and the same strides.
     """
 
     spec: CacheSpec
     k: Tensor
     v: Tensor
+
+    @property
+    def halves(self) -> tuple[Tensor, ...]:
+        """The tensors that have memory of their own."""
+        return (self.k,) if self.spec.group.latent else (self.k, self.v)
+
+
+def latent_view(spec: CacheSpec, k: Tensor) -> CacheView:
+    """A latent cache over the memory of its keys."""
+    return CacheView(spec, k, k.view(spec.value_shape, spec.strides))

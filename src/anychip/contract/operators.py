@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from anychip.contract.cache import CacheView
+from anychip.contract.cache import CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.catalogue.attention import LATENT
 from anychip.contract.errors import ContractError
 from anychip.contract.signature import Spec, bind_inputs, dtype_name
 from anychip.contract.tensor import IndexPair, Tensor, TensorSpec
@@ -93,7 +94,9 @@ class Implementation:
     how many times the kit's limit of error it needs. call: what it calls of the vendor's, for
     people. assumed: what of that call is a guess that no vendor document shows; it is printed.
     unproved: a guess that no run on this SDK has confirmed yet: the core does not bind it before
-    `anychip doctor` has compared it with the oracle at a model's real shapes.
+    `anychip doctor` has compared it with the oracle at a model's real shapes. latent: of an
+    operator that takes any cache, it takes latent ones too; a chip of 0.4 or older does not know
+    them, so it declines.
     """
 
     op: str
@@ -109,6 +112,7 @@ class Implementation:
     call: str = ""
     assumed: str = ""
     unproved: bool = False
+    latent: bool = False
 
     def declines(self, call: CallSpec) -> str | None:
         """None where it covers the call, otherwise the reason."""
@@ -119,7 +123,13 @@ class Implementation:
                 types.setdefault(arg.dtype, call.outputs[arg.name].dtype.value)
         if not any(_row_covers(row, types) for row in self.dtypes):
             return "no dtype row for " + ", ".join(f"{k}={v}" for k, v in sorted(types.items()))
+        if not self.latent and self.op not in LATENT and _has_latent(call):
+            return "its pages hold keys and values, the cache is latent"
         return self.when(call)
+
+
+def _has_latent(call: CallSpec) -> bool:
+    return any(isinstance(s, CacheSpec) and s.group.latent for s in call.inputs.values())
 
 
 def _row_covers(row: DtypeRow, types: Mapping[str, str]) -> bool:

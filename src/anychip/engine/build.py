@@ -18,7 +18,7 @@ from anychip.contract.version import CONTRACT
 from anychip.engine.engine import Engine
 from anychip.engine.grammars import EngineGrammars
 from anychip.engine.messages import EngineInfo, StartError
-from anychip.engine.tables import memory_table, operator_table
+from anychip.engine.tables import memory_table, operator_table, weight_table
 from anychip.grammar.backend import backend_complaint
 from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
@@ -241,10 +241,7 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     unused = opened.checkpoint.unused
     if unused:
         report(f"  tensors that the network does not take: {len(unused)} ({unused[0]} ...)")
-    converted = sorted({w.converted for w in plan.weights if w.converted})
-    for dtype in converted:
-        names = [w.source.name for w in plan.weights if w.converted == dtype]
-        report(f"  converted to {dtype} at load: {len(names)} weights ({names[0]} ...)")
+    report(weight_table(opened.checkpoint, plan))
 
 
 def _dotted(version: tuple[int, int]) -> str:

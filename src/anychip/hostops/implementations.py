@@ -20,7 +20,7 @@ from anychip.contract.operators import (
 from anychip.contract.signature import Signature
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import Weight, WeightSpec
-from anychip.hostops import attention, network, primitives, sampling
+from anychip.hostops import attention, experts, network, primitives, sampling
 from anychip.hostops.attention import CacheArrays
 from anychip.hostops.primitives import Kernel
 from anychip.hostops.views import NUMPY_DTYPES, Array
@@ -30,6 +30,7 @@ ArrayOf = Callable[[Tensor], Array]
 KERNELS: dict[str, Kernel] = {
     **primitives.KERNELS,
     **network.KERNELS,
+    **experts.KERNELS,
     **attention.KERNELS,
     **sampling.KERNELS,
 }
@@ -79,6 +80,7 @@ def _implementation(
         prepare=prepare,
         dtypes=(_row(signature),),
         when=_declines,
+        latent=True,
     )
 
 
@@ -102,7 +104,8 @@ def _host(value: Value | None, array_of: ArrayOf) -> Any:
     if isinstance(value, IndexPair):
         return array_of(value.device)
     if isinstance(value, CacheView):
-        return CacheArrays(array_of(value.k), array_of(value.v))
+        latent = value.spec.group.latent
+        return CacheArrays(array_of(value.k), array_of(value.v), latent)
     if isinstance(value, Weight):
         return None if value.dense is None else array_of(value.dense)
     return None if value is None else array_of(value)

@@ -42,7 +42,11 @@ class ExpertsConfig:
     """A mixture of experts. count: experts, of which a token uses `used`, each `inner` wide.
 
     scoring, renormalize, groups, groups_kept, group_score, scale: attributes of `route_experts`.
-    shared: width of the MLP that every token uses besides; 0: there is none.
+    router_bias: added to the router's logits. choice_bias: a bias an expert helps to choose and
+    weighs nothing. bias: of every expert's linears. shared: width of the MLP that every token uses
+    besides; 0: there is none. shared_gate: its result is multiplied by the sigmoid of a score of
+    the token. alpha, limit: of the activation swiglu_clamp. transposed: the file has the matrices
+    of experts as [K, N].
     """
 
     count: int
@@ -54,7 +58,14 @@ class ExpertsConfig:
     groups_kept: int = 1
     group_score: str = "max"
     scale: float = 1.0
+    router_bias: bool = False
+    bias: bool = False
     shared: int = 0
+    shared_gate: bool = False
+    choice_bias: bool = False
+    alpha: float = 0.0
+    limit: float = 0.0
+    transposed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count <= 1 << 14:
@@ -71,6 +82,26 @@ class ExpertsConfig:
             raise CheckpointError(
                 f"{self.used} experts a token, but its groups have {kept}: no choice is left"
             )
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Latent attention: see layers/latent.py. A cached vector is `rank` + `rotated` elements.
+
+    nope, value: of a head's key that is not rotated, and of its value. query_rank: elements that
+    queries are compressed to; 0: they are not.
+    """
+
+    rank: int
+    rotated: int
+    nope: int
+    value: int
+    query_rank: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "rotated", "nope", "value"):
+            if not 1 <= getattr(self, name) <= 1 << 14:
+                raise CheckpointError(f"latent attention: {name} is {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -112,6 +143,7 @@ class ModelConfig:
     sinks: bool = False
     layer_configs: tuple[LayerConfig, ...] = ()
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
     dtype: str = "float32"
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
@@ -168,5 +200,7 @@ class ModelConfig:
         for layer in self.layer_configs:
             if layer.window < 0:
                 raise CheckpointError(f"a window of {layer.window} positions")
+            if layer.rope is not None and not 0 <= layer.rope < len(self.ropes):
+                raise CheckpointError(f"a layer has rope {layer.rope}, the model {len(self.ropes)}")
             if layer.experts and self.experts is None:
                 raise CheckpointError("a layer has experts, but the model does not say how many")

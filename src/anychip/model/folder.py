@@ -7,7 +7,7 @@ from typing import Any
 
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.safetensors_file import SafetensorsFile, parse_json
 
 MAX_JSON_BYTES = 64 << 20
@@ -39,6 +39,14 @@ class Folder:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file(name).read(name)
+
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes, whether or not they can be a weight."""
+        return self._file(name).view(name)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self._file(name).path.name, self.tensors[name].offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

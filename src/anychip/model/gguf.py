@@ -17,6 +17,7 @@ from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.mapped import (
     SUPPORTED_FORMATS,
     MappedFile,
+    Place,
     TensorEntry,
     check_overlap,
     find_entry,
@@ -207,6 +208,10 @@ class GgufFile:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self.path.name, self.entry(name).offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from anychip.model.config import ModelConfig
-from anychip.model.errors import UnsupportedModel, unsupported
+from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.fields import Fields, head_size
 from anychip.model.hf_rope import yarn_mscale
+from anychip.model.layer_pattern import all_but_every
 from anychip.model.rope_config import RopeConfig
 
 _NEUTRAL = {
@@ -61,6 +62,21 @@ def gguf_config(
     return ModelConfig(architecture=architecture, **{**read_here, **own})
 
 
+def gguf_windows(read: Fields, *, period: int, window: int = 0) -> tuple[int, ...]:
+    """Each layer's window, 0 where it sees all: every period-th, where the file has no pattern.
+
+    window: where the file does not say.
+    """
+    window = read.integer("attention.sliding_window", window)
+    layers, key = read.integer("block_count"), "attention.sliding_window_pattern"
+    local = read.settings.get(read.prefix + key)
+    if not isinstance(local, list):
+        local = all_but_every(read.integer(key, period), layers)
+    if len(local) != layers:
+        raise CheckpointError(f"'{read.prefix}{key}' tells of {len(local)} layers of {layers}")
+    return tuple(window if is_local else 0 for is_local in local)
+
+
 def gguf_rope(read: Fields, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
     """The rotation of most families: none, linear or yarn; of a part of the head where said."""
     theta = read.number("rope.freq_base", 10000.0)
@@ -83,6 +99,11 @@ def gguf_rope(read: Fields, head_dim: int, *, interleaved: bool = False) -> Rope
     if kind not in ("none", "longrope"):  # longrope's lists are tensors
         raise unsupported("rope scaling", kind, ("none", "linear", "yarn", "longrope"))
     return RopeConfig(theta, rotary_dim, interleaved=interleaved)
+
+
+def gguf_window(read: Fields) -> int:
+    """Positions that a token sees in layers with a window; 0: there are none."""
+    return read.integer("attention.sliding_window", 0)
 
 
 def _refuse_features(read: Fields, takes: frozenset[str]) -> None:

@@ -27,7 +27,6 @@ def hf_config(read: Fields, architecture: str, **own: Any) -> ModelConfig:
 
     Raises CheckpointError, UnsupportedModel.
     """
-    _refuse_quantized(read)
     hidden, heads = read.integer("hidden_size"), read.integer("num_attention_heads")
     head_dim = read.integer("head_dim", head_size(hidden, heads, read.settings.get("head_dim")))
     read_here: dict[str, Any] = {
@@ -77,6 +76,20 @@ def hf_windows(read: Fields, kinds: tuple[str, ...] | None = None) -> tuple[int,
     return tuple(window if kind == SLIDING else 0 for kind in said)
 
 
+def late_windows(read: Fields) -> tuple[int, ...]:
+    """Qwen's: where asked for, the layers from max_window_layers on have the window."""
+    layers, first = read.integer("num_hidden_layers"), read.integer("max_window_layers", 28)
+    if not read.flag("use_sliding_window"):
+        return (0,) * layers
+    return hf_windows(read, tuple(SLIDING if i >= first else FULL for i in range(layers)))
+
+
+def hf_bias(read: Fields) -> dict[str, bool]:
+    """Biases of query, key, value and of the output projection, where one setting is for all."""
+    bias = read.flag("attention_bias")
+    return {"attention_bias": bias, "output_bias": bias}
+
+
 def windowed_layers(windows: tuple[int, ...]) -> tuple[LayerConfig, ...]:
     """Layers that differ in their window alone; none where no layer has one."""
     return tuple(LayerConfig(window=w) for w in windows) if any(windows) else ()
@@ -88,16 +101,9 @@ def refuse_unless(read: Fields, **neutral: Any) -> None:
     neutral: setting -> the value at which it is harmless; a missing one is.
     """
     for key, harmless in neutral.items():
-        value = read.settings.get(key)
+        value = read.settings.get(read.prefix + key)
         if value is not None and value != harmless:
-            raise UnsupportedModel(f"'{key}' = {value!r:.60} is not supported")
-
-
-def _refuse_quantized(read: Fields) -> None:
-    described = read.settings.get("quantization_config")
-    if described:
-        method = described.get("quant_method") if isinstance(described, dict) else described
-        raise unsupported("quantization in a folder", method, PLAIN_FORMATS)
+            raise UnsupportedModel(f"'{read.prefix}{key}' = {value!r:.60} is not supported")
 
 
 def _plain_dtype(read: Fields) -> str:

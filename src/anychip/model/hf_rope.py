@@ -15,12 +15,17 @@ _ORIGINAL = "original_max_position_embeddings"
 
 
 def hf_rope(
-    read: Fields, head_dim: int, *, layer_type: str | None = None, interleaved: bool = False
+    read: Fields,
+    head_dim: int,
+    *,
+    layer_type: str | None = None,
+    interleaved: bool = False,
+    share: float = 1.0,
 ) -> RopeConfig:
     """The rotation of a model, or of its layers of one type where they differ.
 
-    head_dim: elements of a head that the rotated share is a part of. Raises CheckpointError,
-    UnsupportedModel for a kind that is not known.
+    head_dim: elements of a head. share: of them that are rotated where it is not said.
+    Raises CheckpointError, UnsupportedModel for a kind that is not known.
     """
     scaling = _scaling(read.settings, layer_type)
     settings = read.settings
@@ -33,7 +38,7 @@ def hf_rope(
     kind = {"su": "longrope", "mrope": "default"}.get(kind, kind) if isinstance(kind, str) else kind
     if kind not in ROPE_KINDS:
         raise unsupported("rope scaling", kind, ROPE_KINDS)
-    rotary_dim = int(head_dim * found.number("partial_rotary_factor", 1.0))
+    rotary_dim = int(head_dim * found.number("partial_rotary_factor", share))
     theta = found.number("rope_theta", 10000.0)
     context = read.integer("max_position_embeddings")
     more = _KINDS[kind](found, context)

@@ -13,6 +13,11 @@ from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
 
 SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)
+"""What can be a weight as it lies in a file."""
+
+
+Place = tuple[str, int]
+"""Where a tensor lies: its file's name, and bytes from its start."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,11 @@ class MappedFile:
 
     def weight(self, entry: TensorEntry) -> HostWeight:
         """A view of a tensor's bytes; nothing is copied."""
-        data = self.data[entry.offset : entry.offset + entry.nbytes]
-        return HostWeight(entry.format, entry.shape, data)
+        return HostWeight(entry.format, entry.shape, self.view(entry))
+
+    def view(self, entry: TensorEntry) -> memoryview:
+        """A view of a tensor's bytes, whatever they are."""
+        return self.data[entry.offset : entry.offset + entry.nbytes]
 
     def give_back(self) -> None:
         """Let the system have what was read of it; views stay valid and are read again on use.

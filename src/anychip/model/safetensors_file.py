@@ -49,6 +49,10 @@ class SafetensorsFile:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
 
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes, whether or not they can be a weight. KeyError where there is none."""
+        return self._file.view(self.tensors[name])
+
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
         self._file.give_back()

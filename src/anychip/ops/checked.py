@@ -25,7 +25,7 @@ from anychip.contract.weights import HostWeight, Weight
 from anychip.hostops.views import Array
 from anychip.ops.bind import BoundCall, BoundProgram
 from anychip.ops.check import Outcome, Verdict, compare
-from anychip.ops.oracle import CacheArrays
+from anychip.ops.oracle import CacheArrays, latent_arrays
 from anychip.ops.saved import SavedCall
 
 DenseWeight = Callable[[Weight], Array]
@@ -141,12 +141,18 @@ class CheckedRun:
 
     def _host(self, value: Value | None, touched: list[int]) -> Any:
         if isinstance(value, CacheView):
-            return CacheArrays(*(self._pages(half, touched) for half in (value.k, value.v)))
+            return self._cache(value, touched)
         if isinstance(value, Weight):
             return self._dense(value)
         if isinstance(value, IndexPair):
             return self._read(value.device)
         return None if value is None else self._read(value)
+
+    def _cache(self, view: CacheView, touched: list[int]) -> CacheArrays:
+        k = self._pages(view.k, touched)
+        if view.spec.group.latent:
+            return latent_arrays(k, view.spec.group.latent)
+        return CacheArrays(k, self._pages(view.v, touched))
 
     def _pages(self, half: Tensor, pages: list[int]) -> Array:
         inner = half.shape[1:], half.strides[1:]

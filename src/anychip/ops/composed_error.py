@@ -14,7 +14,7 @@ import numpy as np
 from anychip.contract.dtype import DType
 from anychip.ops.cases.case import Case
 from anychip.ops.check import distance, outcome, result_dtype
-from anychip.ops.limits import EXACT, ROUNDOFF, terms
+from anychip.ops.limits import ATTENTIONS, EXACT, ROUNDOFF, terms
 from anychip.ops.on_numpy import NumpyOps, run_on_numpy
 from anychip.ops.oracle import CacheArrays
 from anychip.ops.oracle.arrays import is_float, wide
@@ -62,8 +62,11 @@ def error_limit(case: Case) -> float:
 def _powers(case: Case) -> float:
     """Roundings of a typical score of attention: what is off by that much is, raised to a power
     of e, off by as large a part of itself."""
-    if case.op != "paged_attention" or not case.inputs["q"].size:
+    if case.op not in ATTENTIONS or not case.inputs["q"].size:
         return 0.0
     q, keys = (wide(a).astype(np.float64) for a in (case.inputs["q"], case.inputs["cache"].k))
     typical = math.sqrt(float(np.mean(q**2)) * float(np.nanmean(keys**2)))
+    if "up" in case.inputs:  # keys are sums over what the cache holds
+        up = wide(case.inputs["up"])
+        typical *= math.sqrt(max(1.0, float(np.mean(up**2)) * up.shape[-1]))
     return float(abs(case.attrs["scale"]) * typical * q.shape[-1])

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from anychip.contract.cache import NHD, CacheSpec
+from anychip.contract.cache import KNOWN_LAYOUTS, NHD, CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.operators import CallSpec, Implementation, ImplKind, OperatorTable
 from anychip.contract.signature import Tier
 from anychip.contract.weights import WeightSpec
 from anychip.ops.compositions import COMPOSITIONS
+
+NHD_RECIPES = ("kv_write", "paged_attention")
+"""Whose recipe takes layout NHD alone. A chip with a layout of its own brings both natively, bound
+jointly to it; recipes of other operators read every layout that the core knows."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,10 @@ def _recipe_declines(call: CallSpec) -> str | None:
     if CATALOGUE[call.op].tier is Tier.FUSED:
         return None
     for name, spec in call.inputs.items():
-        if isinstance(spec, CacheSpec) and spec.group.layout != NHD:
-            return f"the recipe reads '{name}' in layout {NHD}, the chip's is {spec.group.layout}"
+        layouts = (NHD,) if call.op in NHD_RECIPES else KNOWN_LAYOUTS
+        if isinstance(spec, CacheSpec) and spec.group.layout not in layouts:
+            known = " and ".join(layouts)
+            return f"the recipe reads '{name}' in layout {known}, the chip's is {spec.group.layout}"
     packed = [n for n, s in call.inputs.items() if isinstance(s, WeightSpec) and not s.dense]
     if packed:
         return f"the recipe reads '{packed[0]}' as a plain tensor, the chip packs it"

@@ -19,6 +19,7 @@ EXACT = frozenset(
         *("copy", "cast", "fill", "arange", "neg", "abs", "round", "maximum", "minimum", "where"),
         *("lt", "le", "eq", "reduce_max", "reduce_min", "argmax", "gather_rows", "scatter_rows"),
         *("topk", "sort", "histogram", "kv_write", "kv_copy_pages", "greedy", "mask_logits"),
+        "latent_write",
     )
 )
 """No arithmetic, or one whose result is representable: nothing to round."""
@@ -27,19 +28,22 @@ LOGARITHMS = frozenset(("token_logprobs", "top_logprobs"))
 """Logarithms of sums, each element for itself: a sum's relative error is an absolute one of its
 logarithm, and that of a nearly certain token is nearly 0."""
 
+ATTENTIONS = ("paged_attention", "sink_attention", "latent_attention", "expanded_attention")
+"""Attention over a cache, in its forms."""
+
 HELD = 2.0
 HELD_OF = {
-    "paged_attention": 4.0,
+    **dict.fromkeys(ATTENTIONS, 4.0),
     "attention_block": 12.0,
     "mlp_block": 12.0,
-    "expert_mlp": 12.0,
+    "expert_mlp": 6.0,
 }
 """How often a result, or what leads to it, may be rounded to the dtype that results are held in."""
 
 COMPUTED = 8.0
 COMPUTED_OF = {
     "pow": 32.0,
-    "paged_attention": 16.0,
+    **dict.fromkeys(ATTENTIONS, 16.0),
     "attention_block": 32.0,
     "mlp_block": 32.0,
     "expert_mlp": 32.0,
@@ -76,7 +80,7 @@ def terms(op: str, inputs: Inputs) -> int:
     length = 1
     if op in _SUMMED:
         length = inputs[_SUMMED[op]].shape[-1]
-    if op in ("paged_attention", "attention_block"):
+    if op in (*ATTENTIONS, "attention_block"):
         length = max(length, *inputs["cache"].k.shape[-1:], *inputs["kv_lens"].tolist())
     if op in ("mlp_block", "expert_mlp"):
         length = max(length, inputs["down"].shape[-1])

@@ -98,6 +98,7 @@ class ArrayCache:
 
     k: ArrayValue
     v: ArrayValue
+    latent: int = 0
 
     @property
     def page_size(self) -> int:
@@ -108,7 +109,7 @@ class ArrayCache:
     def spec(self) -> CacheSpec:
         """As a group of its own."""
         pages, size, heads, dim = self.k.shape
-        return CacheSpec(CacheGroup(1, heads, dim, self.k.dtype, size), pages)
+        return CacheSpec(CacheGroup(1, heads, dim, self.k.dtype, size, latent=self.latent), pages)
 
 
 Given = ArrayValue | ArrayWeight | ArrayCache
@@ -177,7 +178,7 @@ def wrapped(arg: Arg, array: Any) -> Given | None:
     if arg.kind is ArgKind.WEIGHT:
         return ArrayWeight(ArrayValue(array))
     if arg.kind is ArgKind.CACHE:
-        return ArrayCache(ArrayValue(array.k), ArrayValue(array.v))
+        return ArrayCache(ArrayValue(array.k), ArrayValue(array.v), array.latent)
     return ArrayValue(array)
 
 
@@ -195,5 +196,5 @@ def run_on_numpy(case: Case, ops: NumpyOps | None = None) -> dict[str, Array | C
 
 def _copied(value: Array | CacheArrays) -> Array | CacheArrays:
     if isinstance(value, CacheArrays):
-        return CacheArrays(value.k.copy(), value.v.copy())
+        return value.mapped(np.array)
     return np.array(value)

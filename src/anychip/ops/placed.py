@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.contract.cache import HND, KNOWN_LAYOUTS, CacheGroup, CacheSpec, CacheView
+from anychip.contract.cache import HND, KNOWN_LAYOUTS, CacheGroup, CacheSpec, CacheView, latent_view
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec, Implementation, Launch, Value
@@ -20,7 +20,7 @@ from anychip.contract.signature import Arg, ArgKind, infer_outputs
 from anychip.contract.tensor import Buffer, IndexPair, Tensor, TensorSpec
 from anychip.contract.weights import HostWeight, Weight, WeightUse
 from anychip.hostops import NUMPY_DTYPES
-from anychip.ops.oracle import CacheArrays, filled
+from anychip.ops.oracle import CacheArrays, filled, latent_arrays
 from anychip.ops.oracle.arrays import Array
 
 GUARD = 256
@@ -29,7 +29,12 @@ GUARD_BYTE = 0xA5
 POISON = 0xFF
 """A byte that makes NaN of every float type and -1 of every integer."""
 
-USES = {"embedding": WeightUse.EMBEDDING, "lm_head": WeightUse.LM_HEAD}
+USES = {
+    "embedding": WeightUse.EMBEDDING,
+    "lm_head": WeightUse.LM_HEAD,
+    "grouped_linear": WeightUse.EXPERTS,
+    "expert_mlp": WeightUse.EXPERTS,
+}
 """What an operator does with a weight; all others: linear."""
 
 HostWeights = Mapping[str, tuple[HostWeight, ...]]
@@ -105,6 +110,9 @@ class Placed:
         if isinstance(value, CacheView):
             if value.spec.group.layout not in KNOWN_LAYOUTS:
                 raise OpaqueCache(f"a cache in layout {value.spec.group.layout} cannot be read")
+            latent = value.spec.group.latent
+            if latent:
+                return latent_arrays(self.read(value.k), latent)
             return CacheArrays(self.read(value.k), self.read(value.v))
         assert isinstance(value, Tensor)
         return self.read(value)
@@ -172,10 +180,12 @@ class Placed:
     def _cache(self, arrays: CacheArrays) -> CacheView:
         pages, size, heads, dim = arrays.k.shape
         layout = self._chip.capabilities().cache_layout
-        group = CacheGroup(1, heads, dim, dtype_of(arrays.k), size, layout)
+        group = CacheGroup(1, heads, dim, dtype_of(arrays.k), size, layout, arrays.latent)
         spec = CacheSpec(group, pages)
         if layout not in KNOWN_LAYOUTS:
             raise OpaqueCache(f"a cache in layout {layout} cannot be written as arrays")
+        if arrays.latent:
+            return latent_view(spec, self._upload("cache", laid_out(arrays.k, layout)))
         k, v = (laid_out(half, layout) for half in (arrays.k, arrays.v))
         return CacheView(spec, self._upload("cache", k), self._upload("cache", v))
 

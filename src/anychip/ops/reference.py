@@ -79,7 +79,7 @@ class _Run:
         if ref is None:
             return None
         if isinstance(ref, CacheRef):
-            return CacheArrays(self.array(ref.k), self.array(ref.v))
+            return CacheArrays(self.array(ref.k), self.array(ref.v), ref.latent)
         if isinstance(ref, WeightRef):
             return self._given("weight", ref.name)
         return self.array(ref)

@@ -29,7 +29,7 @@ from anychip.contract.tensor import Shape, TensorSpec, contiguous_strides
 from anychip.contract.weights import HostWeight, WeightSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.limits import ROUNDOFF
-from anychip.ops.oracle.arrays import Array, CacheArrays
+from anychip.ops.oracle.arrays import Array, CacheArrays, latent_arrays
 
 VERSION = 1
 MOST_HEADER_BYTES = 2**20
@@ -150,7 +150,10 @@ def _named_arrays(
     for name, value in values.items():
         if isinstance(value, CacheArrays):
             yield f"{prefix}.{name}.k", value.k
-            yield f"{prefix}.{name}.v", value.v
+            if value.latent:
+                yield f"{prefix}.{name}.latent", np.array([value.latent], np.int32)
+            else:
+                yield f"{prefix}.{name}.v", value.v
         elif value is not None:
             yield f"{prefix}.{name}", value
 
@@ -259,11 +262,19 @@ class _Reader:
     def _value(self, prefix: str, name: str) -> Array | CacheArrays | None:
         held = self._header.arrays
         if f"{prefix}.{name}.k" in held:
+            if f"{prefix}.{name}.latent" in held:
+                return self._latent(f"{prefix}.{name}")
             k, v = (self._array(f"{prefix}.{name}.{half}") for half in ("k", "v"))
             if k.ndim != 4 or k.shape != v.shape or k.dtype != v.dtype:
                 raise ValueError(f"'{name}' holds keys {k.shape} and values {v.shape}")
             return CacheArrays(k, v)
         return self._array(f"{prefix}.{name}") if f"{prefix}.{name}" in held else None
+
+    def _latent(self, name: str) -> CacheArrays:
+        k, latent = self._array(f"{name}.k"), self._array(f"{name}.latent")
+        if k.ndim != 4 or latent.shape != (1,):
+            raise ValueError(f"'{name}' holds vectors {k.shape} and sizes {latent.shape}")
+        return latent_arrays(k, int(latent[0]))
 
     def _array(self, name: str) -> Array:
         held = self._header.arrays[name]
@@ -339,7 +350,7 @@ def _spec(
         return WeightSpec(parts[0].format, shape, nbytes, dense=True)
     if isinstance(value, CacheArrays):
         _, size, heads, dim = value.k.shape
-        group = CacheGroup(1, heads, dim, _DTYPES[value.k.dtype], size)
+        group = CacheGroup(1, heads, dim, _DTYPES[value.k.dtype], size, latent=value.latent)
         return CacheSpec(group, len(value.k))
     if value is None:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from anychip.contract.cache import CacheView
+from anychip.contract.cache import CacheView, latent_view
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
@@ -51,12 +51,17 @@ class Stage:
 
     def _operand(self, value: Value | None) -> Value | None:
         if isinstance(value, CacheView):
-            return CacheView(value.spec, self.tensor(value.k), self.tensor(value.v))
+            return self._cache(value)
         if isinstance(value, IndexPair):
             return IndexPair(value.host, self.tensor(value.device))
         if isinstance(value, Weight):
             return self._place.weight(value, self)
         return None if value is None else self.tensor(value)
+
+    def _cache(self, view: CacheView) -> CacheView:
+        if view.spec.group.latent:
+            return latent_view(view.spec, self.tensor(view.k))
+        return CacheView(view.spec, self.tensor(view.k), self.tensor(view.v))
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """The twin of a tensor, made on first use."""
@@ -104,6 +109,6 @@ def window(tensor: Tensor) -> Tensor:
 def _tensors(value: Value | None) -> tuple[Tensor, ...]:
     """Tensors behind an input that is written."""
     if isinstance(value, CacheView):
-        return (value.k, value.v)
+        return value.halves
     assert isinstance(value, Tensor)
     return (value,)

@@ -111,17 +111,22 @@ class CacheRef:
         return self.spec.group.page_size
 
     @property
+    def latent(self) -> int:
+        """Elements of a latent cache's keys that are its values; 0 for any other cache."""
+        return self.spec.group.latent
+
+    @property
     def k(self) -> Value:
-        """Keys [pages, page size, KV heads, head dim]."""
+        """Keys [pages, page size, KV heads, head dim], strided as the layout is."""
         return self._half("k")
 
     @property
     def v(self) -> Value:
-        """Values, same shape."""
-        return self._half("v")
+        """Values, same shape; of a latent cache a part of the keys."""
+        return self.k.narrow(3, 0, self.latent) if self.latent else self._half("v")
 
     def _half(self, half: str) -> Value:
-        spec = TensorSpec(self.spec.shape, self.spec.group.dtype)
+        spec = TensorSpec(self.spec.shape, self.spec.group.dtype, self.spec.strides)
         return Value(Storage("cache", f"{self.layer}.{half}", spec.nbytes), spec)
 
 

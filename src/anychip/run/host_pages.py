@@ -52,7 +52,7 @@ class HostPages:
 
     def __init__(self, memory: Memory, caches: tuple[CacheView, ...], slots: int) -> None:
         self._memory, self._slots = memory, slots
-        self._halves = [half for cache in caches for half in (cache.k, cache.v)]
+        self._halves = [half for cache in caches for half in cache.halves]
         self._half_bytes = caches[0].spec.group.layer_page_bytes if caches else 0
         page_bytes = len(self._halves) * self._half_bytes
         self._bytes = np.empty((slots if caches else 0, page_bytes), np.uint8)

@@ -133,7 +133,8 @@ class _Given:
 
 def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int) -> ModelPlan:
     """A plan that asks no chip: dense weights, one page of `count` positions."""
-    group = CacheGroup(config.layers, config.kv_heads, config.head_dim, dtype, count)
+    latent = config.latent.rank if config.latent else 0
+    group = CacheGroup(config.layers, config.kv_heads, config.head_dim, dtype, count, latent=latent)
     return ModelPlan(
         config=config,
         network=FAMILIES[config.architecture].network,

@@ -18,7 +18,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ChipLayer
 from anychip.contract.operators import Call, CallSpec, Value
 from anychip.contract.signature import Spec, dtype_name
-from anychip.contract.tensor import IndexPair, Tensor, contiguous_strides
+from anychip.contract.tensor import IndexPair, Tensor, TensorSpec, contiguous_strides
 from anychip.contract.weights import Weight, WeightSpec
 from anychip.sdkbase.errors import ErrorTable
 
@@ -166,9 +166,9 @@ def struct_of(
     values: dict[str, Value | None] = {**call.inputs, **call.outputs} if call else {}
     for arg in (*signature.inputs, *signature.outputs):
         given, halves = specs[arg.name], _tensors(values.get(arg.name))
-        for half in range(2 if isinstance(given, CacheSpec) else 1):
+        for half, spec_of_half in enumerate(_halves(given)):
             operand = struct.operands[struct.count]
-            _describe(operand, given)
+            _describe(operand, spec_of_half)
             if halves and address is not None:
                 _place(operand, halves[half], address)
             struct.count += 1
@@ -181,6 +181,13 @@ def _tensors(value: Value | None) -> tuple[Tensor | IndexPair, ...]:
     if isinstance(value, Weight):
         return value.tensors
     return () if value is None else (value,)
+
+
+def _halves(given: Spec | None) -> tuple[Spec | None, ...]:
+    """A cache is two operands; the values of a latent one are narrower."""
+    if not isinstance(given, CacheSpec):
+        return (given,)
+    return given, TensorSpec(given.value_shape, given.group.dtype, given.strides)
 
 
 def _describe(operand: OperandStruct, spec: Spec | None) -> None:

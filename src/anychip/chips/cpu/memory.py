@@ -193,8 +193,13 @@ def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:
     return raw_bytes(tensor)[tensor.offset : tensor.offset + nbytes]
 
 
+_UNPACKED = (frozenset({WeightUse.EMBEDDING}), frozenset({WeightUse.EXPERTS}))
+"""Uses whose weights stay row-major: rows are looked up, or no kernel multiplies by them yet."""
+
+
 class CpuWeights(Weights):
-    """Packs for the kernels where a weight is multiplied; an embedding alone stays row-major.
+    """Packs for the kernels where a weight is multiplied; an embedding alone, and matrices of
+    experts, stay row-major.
 
     Parts of different formats, and every weight when there are no kernels, become float32.
     """
@@ -212,7 +217,7 @@ class CpuWeights(Weights):
         if self._kernels is None:
             return WeightSpec("float32", shape, shape[0] * shape[1] * 4, dense=True)
         name = formats[0] if len(set(formats)) == 1 else "float32"
-        if uses == {WeightUse.EMBEDDING} and name in PLAIN_FORMATS:
+        if uses in _UNPACKED and name in PLAIN_FORMATS:
             return WeightSpec(name, shape, shape[0] * row_bytes(name, shape[1]), dense=True)
         panels = -(-shape[0] // self._kernels.panel_columns)
         nbytes = panels * self._kernels.panel_bytes(FORMAT_CODES[name], shape[1])

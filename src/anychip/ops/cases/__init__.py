@@ -7,6 +7,8 @@ from collections.abc import Callable
 from anychip.ops.cases.attention import ATTENTION
 from anychip.ops.cases.blocks import BLOCKS
 from anychip.ops.cases.case import Case, Control
+from anychip.ops.cases.experts import EXPERTS
+from anychip.ops.cases.latent import LATENTS
 from anychip.ops.cases.logits import LOGITS
 from anychip.ops.cases.network import NETWORK
 from anychip.ops.cases.primitives import PRIMITIVES
@@ -17,7 +19,9 @@ __all__ = ["Case", "Control", "cases"]
 _MAKERS: dict[str, Callable[[str], list[Case]]] = {
     **PRIMITIVES,
     **NETWORK,
+    **EXPERTS,
     **ATTENTION,
+    **LATENTS,
     **BLOCKS,
     **SAMPLING,
     **LOGITS,

@@ -82,6 +82,24 @@ def attention_inputs(source: Draw, ragged: Ragged, heads: Heads) -> dict[str, An
     return {"q": source.normal(tokens, heads.query, heads.dim), "cache": cache, **batch}
 
 
+@dataclass(frozen=True)
+class Form:
+    """A form of attention over a cache. inputs: all arguments for a batch and its heads. attrs:
+    beside those of every attention. wrong: a change that shows in any of its calls."""
+
+    inputs: Callable[[Draw, Ragged, Heads], dict[str, Any]]
+    attrs: Callable[[Heads], dict[str, Any]]
+    wrong: Callable[[dict[str, Any]], Control]
+
+
+def _values_negated(inputs: dict[str, Any]) -> Control:
+    cache = inputs["cache"]
+    return Control("values negated", {"cache": CacheArrays(cache.k, -cache.v)})
+
+
+PAGED = Form(attention_inputs, lambda heads: {}, _values_negated)
+
+
 def _unwritten(inputs: dict[str, Any]) -> dict[str, Any]:
     """NaN in page 0 and in every slot past a row's length: never read by a right kernel."""
     cache = inputs["cache"]
@@ -89,12 +107,12 @@ def _unwritten(inputs: dict[str, Any]) -> dict[str, Any]:
     for table, length in zip(inputs["page_table"], inputs["kv_lens"], strict=True):
         j = np.arange(length)
         written[table[j // cache.page_size], j % cache.page_size] = True
-    k, v = cache.k.copy(), cache.v.copy()
-    k[~written], v[~written] = np.nan, np.nan
-    return {**inputs, "cache": CacheArrays(k, v)}
+    mask = written[..., None, None]
+    hidden = cache.mapped(lambda half: np.where(mask, half, np.float32(np.nan)))
+    return {**inputs, "cache": hidden}
 
 
-def paged_attention(op: str) -> list[Case]:
+def attention_cases(op: str, form: Form) -> list[Case]:
     """Prefill, decode, chunks and mixtures; page sizes; grouped heads; every attribute."""
     source = draw(op)
     cases = []
@@ -107,37 +125,40 @@ def paged_attention(op: str) -> list[Case]:
         ("mixture", Ragged((1, 7, 0, 16), (31, 7, 3, 64), 8, 1), Heads(6, 2, 20)),
         ("page borders", Ragged((4, 4, 4), (15, 16, 17), 16), Heads(2, 2, 8)),
     ):
-        inputs = attention_inputs(source, ragged, heads)
-        flipped = CacheArrays(inputs["cache"].k, -inputs["cache"].v)
-        control = Control("values negated", {"cache": flipped}) if len(inputs["q"]) else None
-        cases.append(Case(op, name, inputs, {"scale": heads.dim**-0.5}, control))
-    return cases + _attributes(op, source)
+        inputs = form.inputs(source, ragged, heads)
+        control = form.wrong(inputs) if len(inputs["q"]) else None
+        attrs = {"scale": heads.dim**-0.5, **form.attrs(heads)}
+        cases.append(Case(op, name, inputs, attrs, control))
+    return cases + _attributes(op, form, source)
 
 
-def _attributes(op: str, source: Draw) -> list[Case]:
+def paged_attention(op: str) -> list[Case]:
+    """The cases of attention over keys and values."""
+    return attention_cases(op, PAGED)
+
+
+def _attributes(op: str, form: Form, source: Draw) -> list[Case]:
     ragged, heads = Ragged((9, 1), (30, 21), 4, 1), Heads(4, 2, 16)
-    inputs = attention_inputs(source, ragged, heads)
-    base = {"scale": 0.25}
+    inputs = form.inputs(source, ragged, heads)
+    base = {"scale": 0.25, **form.attrs(heads)}
+    capped = {**base, "scale": 1.0, "softcap": 2.0}
     blind = {**inputs, "kv_lens": np.array([30, 0], dtype=np.int32)}
-    flipped = CacheArrays(inputs["cache"].k, -inputs["cache"].v)
-    negated = Control("values negated", {"cache": flipped})
+    wrong, uncapped = form.wrong(inputs), changed("softcap", 0.0)
     hidden = _unwritten(inputs)
-    decode = attention_inputs(source, Ragged((1, 1), (30, 21), 4, 1), heads)
+    decode = form.inputs(source, Ragged((1, 1), (30, 21), 4, 1), heads)
     return [
         Case(op, "scale", inputs, base, changed("scale", 0.5)),
         Case(op, "not causal", inputs, {**base, "causal": False}, changed("causal", True)),
         Case(op, "window 1", inputs, {**base, "window": 1}, changed("window", 2)),
         Case(op, "window 8", inputs, {**base, "window": 8}, changed("window", 7)),
-        Case(op, "softcap", inputs, {"scale": 1.0, "softcap": 2.0}, changed("softcap", 0.0)),
-        Case(op, "a row sees nothing", blind, base, negated),
+        Case(op, "softcap", inputs, capped, uncapped),
+        Case(op, "a row sees nothing", blind, base, wrong),
         Case(op, "unwritten slots are NaN", hidden, base, changed("scale", 0.5)),
         Case(op, "rows apart", {**inputs, "q": apart(inputs["q"], 64)}, base, scaled(inputs, "q")),
         # One token a row: a kernel of its own on most chips, with options of its own.
         Case(op, "decode, scale", decode, base, changed("scale", 0.5)),
         Case(op, "decode, window 8", decode, {**base, "window": 8}, changed("window", 0)),
-        Case(
-            op, "decode, softcap", decode, {"scale": 1.0, "softcap": 2.0}, changed("softcap", 0.0)
-        ),
+        Case(op, "decode, softcap", decode, capped, uncapped),
     ]
 
 
@@ -179,6 +200,5 @@ def kv_copy_pages(op: str) -> list[Case]:
 
 ATTENTION: dict[str, Callable[[str], list[Case]]] = {
     "kv_write": kv_write,
-    "kv_copy_pages": kv_copy_pages,
     "paged_attention": paged_attention,
 }

@@ -61,7 +61,7 @@ class Case:
         if value is None or not CATALOGUE[self.op].arg(name).dtype.isupper():
             return value
         if isinstance(value, CacheArrays):
-            return CacheArrays(_restrided(value.k, dtype), _restrided(value.v, dtype))
+            return value.mapped(lambda half: _restrided(half, dtype))
         return _restrided(value, dtype) if is_float(value) else value
 
     def expected(self) -> Result:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from anychip.ops.cases.case import Case
 from anychip.ops.cases.draw import draw
 from anychip.ops.cases.grid_attention import ATTENTION
+from anychip.ops.cases.grid_experts import EXPERTS
+from anychip.ops.cases.grid_latent import LATENT
 from anychip.ops.cases.grid_network import NETWORK
 from anychip.ops.cases.grid_outliers import NO_OUTLIERS, outlier_sizes, with_outliers
 from anychip.ops.cases.grid_primitives import PRIMITIVES
@@ -19,7 +21,14 @@ from anychip.ops.cases.grid_sizes import Blank, Dimension, Family, Sizes
 
 __all__ = ["DIMENSIONS", "NO_OUTLIERS", "Dimension", "blank", "grid", "outliers", "sized"]
 
-FAMILIES: Mapping[str, Family] = {**PRIMITIVES, **NETWORK, **ATTENTION, **SAMPLING}
+FAMILIES: Mapping[str, Family] = {
+    **PRIMITIVES,
+    **NETWORK,
+    **EXPERTS,
+    **ATTENTION,
+    **LATENT,
+    **SAMPLING,
+}
 
 DIMENSIONS: Mapping[str, tuple[Dimension, ...]] = {
     op: family.dimensions for op, family in FAMILIES.items()

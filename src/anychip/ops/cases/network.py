@@ -100,6 +100,33 @@ def add_rms_norm(op: str) -> list[Case]:
     return cases
 
 
+def qk_inputs(source: Draw, sizes: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Queries, keys and a weight for each. sizes: tokens, query heads, KV heads, head dim."""
+    tokens, heads, kv_heads, dim = sizes
+    return {
+        "q": source.normal(tokens, heads, dim),
+        "k": source.normal(tokens, kv_heads, dim),
+        "q_weight": source.normal(dim, mean=1, scale=0.3),
+        "k_weight": source.normal(dim, mean=-1, scale=0.3),
+    }
+
+
+def qk_norm(op: str) -> list[Case]:
+    """Head dims around vector sizes, rows apart as they come out of one qkv product."""
+    source = draw(op)
+    cases = []
+    for sizes in ((0, 2, 1, 8), (1, 1, 1, 1), (3, 4, 2, 33), (5, 9, 3, 64), (2, 4, 4, 256)):
+        inputs = qk_inputs(source, sizes)
+        control = scaled(inputs, "k_weight") if sizes[0] else None
+        cases.append(Case(op, f"{sizes}", inputs, {"eps": 1e-6}, control))
+    inputs = qk_inputs(source, (5, 4, 2, 16))
+    apart_ones = {**inputs, "q": apart(inputs["q"], 64), "k": apart(inputs["k"], 96)}
+    cases.append(Case(op, "rows apart", apart_ones, {"eps": 1e-6}, scaled(inputs, "q_weight")))
+    small = {n: v * np.float32(1e-3) if n in "qk" else v for n, v in inputs.items()}
+    cases.append(Case(op, "small values", small, {"eps": 1e-6}, changed("eps", 0.0)))
+    return cases
+
+
 def rotary_inputs(
     source: Draw, sizes: tuple[int, int, int, int], rotary_dim: int
 ) -> dict[str, Any]:
@@ -202,6 +229,22 @@ def activation(op: str) -> list[Case]:
     return cases
 
 
+def clamped(op: str) -> list[Case]:
+    """Half sizes around vector widths, values beyond both limits, another slope."""
+    source, base = draw(op), {"alpha": 1.702, "limit": 7.0}
+    cases = []
+    for rows, size in ROWS_AND_WIDTHS:
+        inputs = {"x": source.normal(rows, 2 * size, scale=2)}
+        cases.append(
+            Case(op, f"{rows}x{size}", inputs, base, scaled(inputs, "x") if rows else None)
+        )
+    inputs = {"x": np.array([[-100, -1, 0, 100, 9, -9, 3, -100]], dtype=np.float32)}
+    cases.append(Case(op, "saturated", inputs, base, changed("limit", 8.0)))
+    inputs = {"x": source.normal(3, 66)}
+    cases.append(Case(op, "alpha", inputs, base, changed("alpha", 1.0)))
+    return cases
+
+
 def softcap(op: str) -> list[Case]:
     """Values under and far over the cap."""
     source = draw(op)
@@ -222,10 +265,12 @@ NETWORK: dict[str, Callable[[str], list[Case]]] = {
     "embedding": embedding,
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
+    "qk_norm": qk_norm,
     "rotary_embedding": rotary_embedding,
     "linear": linear,
     "lm_head": lm_head,
     "silu_and_mul": activation,
     "gelu_tanh_and_mul": activation,
+    "swiglu_clamp_and_mul": clamped,
     "softcap": softcap,
 }

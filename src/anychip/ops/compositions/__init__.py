@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anychip.ops.compositions import attention, blocks, experts, logits, network, sampling
+from anychip.ops.compositions import (
+    attention,
+    blocks,
+    cache,
+    experts,
+    latent,
+    logits,
+    network,
+    sampling,
+)
 
 Recipe = Callable[..., Any]
 """recipe(ops, inputs and attributes by name) -> Value, tuple of them in output order, or None.
@@ -29,9 +38,13 @@ COMPOSITIONS: dict[str, Recipe] = {
     "route_experts": experts.route_experts,
     "grouped_linear": experts.grouped_linear,
     "expert_mlp": experts.expert_mlp,
-    "kv_write": attention.kv_write,
-    "kv_copy_pages": attention.kv_copy_pages,
+    "kv_write": cache.kv_write,
+    "kv_copy_pages": cache.kv_copy_pages,
     "paged_attention": attention.paged_attention,
+    "sink_attention": attention.sink_attention,
+    "latent_write": cache.latent_write,
+    "latent_attention": latent.latent_attention,
+    "expanded_attention": latent.expanded_attention,
     "attention_block": blocks.attention_block,
     "mlp_block": blocks.mlp_block,
     "softmax": sampling.softmax,

@@ -49,7 +49,11 @@ class Weight(Protocol):
 
 
 class Cache(Protocol):
-    """A cache argument in layout NHD: k and v are [pages, page size, KV heads, head dim]."""
+    """A cache argument: k and v are [pages, page size, KV heads, head dim].
+
+    They are contiguous in layout NHD; in HND they are with dimensions 1 and 2 exchanged. The v of a
+    latent cache is a part of k.
+    """
 
     @property
     def k(self) -> Value:
@@ -62,6 +66,10 @@ class Cache(Protocol):
     @property
     def page_size(self) -> int:
         """Slots of a page."""
+
+    @property
+    def latent(self) -> int:
+        """Elements of a latent cache's keys that are its values; 0 for any other cache."""
 
 
 class Ops(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.signature import REQUIRED
-from anychip.ops.oracle.arrays import CacheArrays, Inputs, Oracle, Result
+from anychip.ops.oracle.arrays import CacheArrays, Inputs, Oracle, Result, latent_arrays
 from anychip.ops.oracle.attention import ATTENTION
 from anychip.ops.oracle.blocks import BLOCKS
 from anychip.ops.oracle.experts import EXPERTS
@@ -18,7 +18,7 @@ from anychip.ops.oracle.network import NETWORK
 from anychip.ops.oracle.primitives import PRIMITIVES
 from anychip.ops.oracle.sampling import SAMPLING
 
-__all__ = ["ORACLE", "CacheArrays", "Result", "evaluate", "filled"]
+__all__ = ["ORACLE", "CacheArrays", "Result", "evaluate", "filled", "latent_arrays"]
 
 ORACLE: dict[str, Oracle] = {
     **PRIMITIVES,

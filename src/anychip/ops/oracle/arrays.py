@@ -17,15 +17,30 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class CacheArrays:
-    """One layer's cache on the host: k and v, [pages, page size, KV heads, head dim] each."""
+    """One layer's cache on the host: k and v, [pages, page size, KV heads, head dim] each.
+
+    latent: as in CacheGroup; then v is a view of k, see `latent_arrays`.
+    """
 
     k: Array
     v: Array
+    latent: int = 0
 
     @property
     def page_size(self) -> int:
         """Slots of a page."""
         return int(self.k.shape[1])
+
+    def mapped(self, change: Callable[[Array], Array]) -> CacheArrays:
+        """Keys and values changed alike; those of a latent cache stay one."""
+        if self.latent:
+            return latent_arrays(change(self.k), self.latent)
+        return CacheArrays(change(self.k), change(self.v))
+
+
+def latent_arrays(k: Array, latent: int) -> CacheArrays:
+    """A latent cache over its keys."""
+    return CacheArrays(k, k[..., :latent], latent)
 
 
 @dataclass(frozen=True, eq=False)

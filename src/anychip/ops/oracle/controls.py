@@ -51,9 +51,16 @@ def _grown_inputs(inputs: Inputs, attrs: Attrs) -> Iterator[Changes]:
     for name in names:
         value = inputs[name]
         if isinstance(value, CacheArrays):
-            yield {name: CacheArrays(value.k, _grown(value.v))}, {}
+            yield {name: _grown_values(value)}, {}
         elif value is not None and (is_float(value) or value.dtype.kind == "b"):
             yield {name: _grown(value)}, {}
+
+
+def _grown_values(cache: CacheArrays) -> CacheArrays:
+    """Of a latent cache the keys too: they are the same elements."""
+    if cache.latent:
+        return cache.mapped(_grown)
+    return CacheArrays(cache.k, _grown(cache.v))
 
 
 def _negated(inputs: Inputs, attrs: Attrs) -> Iterator[Changes]:

@@ -1,0 +1,1 @@
+"""Folders whose linears are quantized: one file a scheme, told by config.json's own words."""
