@@ -141,19 +141,3 @@ def test_small_long_lived_blocks_share_a_slab():
     for block in (*blocks, large):
         store.give(block)
     assert store.used == 0
-
-
-def test_a_weight_whose_packing_fails_leaves_nothing(cpu, monkeypatch):
-    def fails(*given):
-        raise MemoryError("no room to widen")
-
-    monkeypatch.setattr(cpu_memory, "part_floats", fails)
-    rows = np.zeros((4, 32), np.float32)
-    parts = tuple(
-        HostWeight(name, (4, 32), memoryview(rows.astype(dtype).view(np.uint8)))
-        for name, dtype in (("float32", np.float32), ("float16", np.float16))
-    )
-    before = cpu.chip.memory._store.used
-    with pytest.raises(MemoryError):
-        cpu.chip.weights.prepare(parts, frozenset({WeightUse.LINEAR}))
-    assert cpu.chip.memory._store.used == before

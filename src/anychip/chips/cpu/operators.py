@@ -11,7 +11,7 @@ from anychip.chips.cpu.memory import address_of, raw_bytes
 from anychip.chips.cpu.operators_blocks import BLOCKS
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
-    FORMATS,
+    ALL_FORMATS,
     STORAGE,
     Fields,
     Kernel,
@@ -32,6 +32,7 @@ from anychip.contract.execution import Queue
 from anychip.contract.operators import Call, CallSpec, OperatorTable
 from anychip.contract.signature import Tier
 from anychip.contract.tensor import Tensor, TensorSpec
+from anychip.contract.weights import WeightSpec
 
 ANY = tuple(d.value for d in DType)
 
@@ -102,9 +103,9 @@ def _linear(call: Call) -> Fields:
 
 
 def _linear_scratch(library: KernelLibrary, call: CallSpec) -> int:
-    x = call.inputs["x"]
-    assert x is not None
-    return library.linear_workspace(x.shape[0], x.shape[1])
+    x, weight = call.inputs["x"], call.inputs["weight"]
+    assert isinstance(x, TensorSpec) and isinstance(weight, WeightSpec)
+    return library.linear_workspace(code_of(weight.format), x.shape[0], x.shape[1])
 
 
 def _gated(call: Call) -> Fields:
@@ -234,7 +235,7 @@ def _moved(table: Tensor, index: Tensor, rows: Tensor, stride: int | None) -> Fi
 
 
 _X = {"X": ACTIVATIONS}
-_XW = {"X": ACTIVATIONS, "W": FORMATS}
+_XW = {"X": ACTIVATIONS, "W": ALL_FORMATS}
 _XC = {"X": ACTIVATIONS, "C": STORAGE}
 _C = {"C": STORAGE}
 _AB = {"A": STORAGE, "B": STORAGE}
@@ -242,7 +243,7 @@ _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)
 
 _WHOLE = ("q8_0", "q4_0", "q4_1")
-_EXACT = tuple(name for name in FORMATS if name not in (*STORAGE, *_WHOLE))
+_EXACT = tuple(name for name in ALL_FORMATS if name not in (*STORAGE, *_WHOLE))
 # Where the processor can, rows meet some weights as whole numbers of 16 bits: linear_vnni.h. A
 # result in float32 shows it: 6e-6 where floats give 6e-7.
 _HEADS: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (

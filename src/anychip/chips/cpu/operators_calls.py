@@ -8,7 +8,8 @@ from typing import Any
 
 from anychip.chips.cpu.build import FEATURES, POINTERS, KernelLibrary
 from anychip.chips.cpu.capture import KernelLaunch
-from anychip.chips.cpu.memory import FORMAT_CODES, address_of
+from anychip.chips.cpu.memory import address_of
+from anychip.chips.cpu.memory_parts import FORMAT_CODES, PANEL_FORMATS
 from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch, Value
@@ -17,7 +18,9 @@ from anychip.contract.weights import Weight, WeightSpec
 
 ACTIVATIONS = ("float32", "bfloat16")
 STORAGE = ("float32", "bfloat16", "float16")
-FORMATS = tuple(FORMAT_CODES)
+FORMATS = tuple(PANEL_FORMATS)
+ALL_FORMATS = tuple(FORMAT_CODES)
+"""The formats of one row of panels, and those of tables of parts as well."""
 MAX_HEAD_DIM = 512
 
 Fields = dict[str, Any]

@@ -14,7 +14,8 @@
 
 namespace anychip {
 
-void linear_k(const LinearArgs& g);  // in files of their own, for the compiler's sake
+void linear_k(const LinearArgs& g);        // in files of their own, for the compiler's sake
+void linear_grouped(const LinearArgs& g);
 
 namespace {
 

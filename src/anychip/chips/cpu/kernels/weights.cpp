@@ -1,6 +1,7 @@
 // Packing a checkpoint's rows into panels, and reading rows back for an embedding.
 #include "abi.h"
 #include "pool.h"
+#include "segments.h"
 #include "with_format.h"
 
 namespace anychip {
@@ -61,11 +62,28 @@ void plain_row(const T* table, int64_t n, int64_t k, float* out) {
   }
 }
 
+void panels_row(int64_t format, const uint8_t* panels, int64_t n, int64_t k, float* out) {
+  with_format(format, [&](auto* f) { packed_row<std::remove_pointer_t<decltype(f)>>(panels, n, k, out); });
+}
+
+void segments_row(const Segments& table, int64_t n, int64_t k, float* out) {
+  const Segment* s = table.begin();
+  for (; n >= s->rows; ++s) n -= s->rows;
+  if (!s->order) return panels_row(s->format, table.at(s->panels), n, k, out);
+  std::vector<float> sorted(k);
+  panels_row(s->format, table.at(s->panels), n, k, sorted.data());
+  for (int64_t i = 0; i < k; ++i) out[table.order_of(*s)[i]] = sorted[i];
+}
+
 void table_row(const EmbeddingArgs& g, int64_t n, float* out) {
-  if (g.packed) {
-    with_format(g.format, [&](auto* f) { packed_row<std::remove_pointer_t<decltype(f)>>(g.table, n, g.k, out); });
+  if (g.format == SEGMENTS) {
+    segments_row(segments_of(g.table), n, g.k, out);
+  } else if (g.packed) {
+    panels_row(g.format, g.table, n, g.k, out);
   } else {
-    with_storage(g.format, [&](auto* t) { plain_row(reinterpret_cast<const std::remove_pointer_t<decltype(t)>*>(g.table), n, g.k, out); });
+    with_storage(g.format, [&](auto* t) {
+      plain_row(reinterpret_cast<const std::remove_pointer_t<decltype(t)>*>(g.table), n, g.k, out);
+    });
   }
 }
 
