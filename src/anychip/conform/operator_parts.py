@@ -17,6 +17,9 @@ from anychip.ops.cases.draw import Draw, draw
 CODED = ("q8_0", "q4_0", "q4_1")
 """Formats whose codes are drawn as bytes, so that each one comes up; the others' are of values."""
 
+STEP = 1 / 32
+"""Of activations that a drawn "w8a8_static" weight rounds: reaches 4 either way."""
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
@@ -50,6 +53,8 @@ def _bytes(format: str, shape: Shape, seed: str) -> Bytes:
         return _coded(format, shape, source)
     held = quantize(source.normal(*shape, scale=spread), format)
     raw: Bytes = np.frombuffer(held.data, np.uint8).copy()
+    if format == "w8a8_static":
+        raw[:4] = np.array([STEP], "<f4").view(np.uint8)
     return raw
 
 

@@ -29,8 +29,8 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "blocks", "cache", "linear", "linear_grouped", "linear_k"),
-    *("logits", "pool", "replay", "rows", "sampling", "sizes", "weights"),
+    *("amx", "attention", "blocks", "cache", "linear", "linear_grouped", "linear_int8"),
+    *("linear_k", "logits", "pool", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")

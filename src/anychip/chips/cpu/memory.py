@@ -26,6 +26,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid, out_of_memory
 from anychip.contract.formats import (
     PLAIN_FORMATS,
+    W8A8,
     block_elements,
     format_bytes,
     head_bytes,
@@ -241,7 +242,9 @@ class CpuWeights(Weights):
         apart = len(set(formats)) > 1 or formats[0] in SEGMENT_FORMATS
         if apart and WeightUse.EXPERTS in uses and not set(formats) <= set(PLAIN_FORMATS):
             return f"experts in {', '.join(sorted(set(formats)))}: their matrices must lie alike"
-        return declined(formats)
+        if WeightUse.EXPERTS in uses and set(formats) & set(W8A8):
+            return "experts do not round their activations to int8 here"
+        return declined(formats, shapes[0][1])
 
     def _panels(self, name: str, shape: Shape) -> int:
         """Bytes of the panels of a part."""
@@ -289,7 +292,7 @@ class CpuWeights(Weights):
     def _fill_segments(self, packed: Tensor, parts: tuple[HostWeight, ...]) -> None:
         formats, shapes = tuple(p.format for p in parts), tuple(p.shape for p in parts)
         layout = laid_out(formats, shapes, self._panels)
-        raw, table = raw_bytes(packed), layout.table()
+        raw, table = raw_bytes(packed), layout.table(parts)
         raw[: table.size] = table
         for part, place in zip(parts, layout.places, strict=True):
             if place.order:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
     ALL_FORMATS,
+    EXACT_FORMATS,
+    INT8_FORMATS,
+    ROUNDED,
     STORAGE,
     Fields,
     Kernel,
@@ -109,17 +114,35 @@ def _attention_covers(call: CallSpec) -> str | None:
 
 
 _SAME = (("sum", "residual"),)
-_XWO = {"X": ACTIVATIONS, "W": ALL_FORMATS, "O": ALL_FORMATS}
+_EXACT = {"X": ACTIVATIONS, "W": EXACT_FORMATS, "O": EXACT_FORMATS}
+_TYPES: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
+    (_EXACT, {}),
+    *(
+        ({"X": (x,), **types}, {"variant": f"_int8_{where}_{x}", "tolerance": tolerance})
+        for x, tolerance in ROUNDED.items()
+        for where, types in (
+            ("first", {"W": INT8_FORMATS, "O": ALL_FORMATS}),
+            ("last", {"W": EXACT_FORMATS, "O": INT8_FORMATS}),
+        )
+    ),
+)
 
 BLOCKS: tuple[Kernel, ...] = (
-    Kernel("mlp_block", "mlp_block", _mlp, _XWO, _mlp_covers, _mlp_scratch, _SAME),
-    Kernel(
-        "attention_block",
-        "attention_block",
-        _attention,
-        {**_XWO, "C": STORAGE},
-        _attention_covers,
-        _attention_scratch,
-        _SAME,
+    *(
+        Kernel("mlp_block", "mlp_block", _mlp, types, _mlp_covers, _mlp_scratch, _SAME, **how)
+        for types, how in _TYPES
+    ),
+    *(
+        Kernel(
+            "attention_block",
+            "attention_block",
+            _attention,
+            {**types, "C": STORAGE},
+            _attention_covers,
+            _attention_scratch,
+            _SAME,
+            **how,
+        )
+        for types, how in _TYPES
     ),
 )

@@ -1,4 +1,5 @@
 // y = x @ weight.T: whose product it is, and those of plain and of ggml's small blocks.
+#include "int8.h"
 #include "linear_product.h"
 #include "room.h"
 #include "segments.h"
@@ -7,7 +8,9 @@
 namespace anychip {
 namespace {
 
-void panels_product(const LinearArgs& g) {
+// how: activations of int8 by int8.
+void panels_product(const LinearArgs& g, const Rounding& how) {
+  if (g.format == INT8) return linear_int8(g, how);
   if (g.format >= FIRST_GROUPED) return linear_grouped(g);
   if (g.format >= FIRST_K) return linear_k(g);
   with_block_format(g.format, [&](auto* format) { linear_of<std::remove_pointer_t<decltype(format)>>(g); });
@@ -43,7 +46,7 @@ void segments_product(const LinearArgs& g) {
       });
       order = s.order, part.x = gathered, part.x_stride = g.k;
     }
-    panels_product(part);
+    panels_product(part, {s.scale, s.zero});
     first += s.rows;
   }
 }
@@ -67,6 +70,6 @@ EXPORT int64_t anychip_linear_workspace_of(int64_t format, int64_t rows, int64_t
 
 EXPORT int32_t anychip_linear(const LinearArgs* args) {
   if (args->rows == 0) return OK;
-  args->format == SEGMENTS ? segments_product(*args) : panels_product(*args);
+  args->format == SEGMENTS ? segments_product(*args) : panels_product(*args, {});
   return OK;
 }
