@@ -24,7 +24,7 @@ INT8_FORMATS = W8A8
 EXACT_FORMATS = tuple(name for name in ALL_FORMATS if name not in INT8_FORMATS)
 FORMATS = tuple(name for name in PANEL_FORMATS if name not in INT8_FORMATS)
 """Weights that are multiplied by activations as they are; of those, the ones without a table."""
-ROUNDED = {"float32": 4096.0, "bfloat16": 4.0}
+ROUNDED = {"float32": 16384.0, "bfloat16": 4.0}
 """Tolerance by dtype of activations where they are rounded to int8, as these formats want it: by a
 hundredth or so, where limits are those of the dtype."""
 MAX_HEAD_DIM = 512
