@@ -29,19 +29,9 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *(
-        "amx",
-        "attention",
-        "blocks",
-        "cache",
-        "expanded",
-        "experts",
-        "heads",
-        "linear",
-        "linear_k",
-        "logits",
-    ),
-    *("pool", "replay", "rows", "sampling", "sizes", "weights"),
+    *("amx", "attention", "blocks", "cache", "expanded", "experts", "heads"),
+    *("linear", "linear_grouped", "linear_int8", "linear_k", "logits", "pool"),
+    *("replay", "rows", "sampling", "sizes", "weights"),
 )
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -234,7 +224,7 @@ class KernelLibrary:
             "anychip_ask_for_tiles": ([], ctypes.c_int32),
             "anychip_panel_columns": ([], i64),
             "anychip_panel_bytes": ([i64, i64], i64),
-            "anychip_linear_workspace": ([i64, i64, i64], i64),
+            "anychip_linear_workspace_of": ([i64, i64, i64, i64], i64),
             **{f"anychip_{f}_workspace": ([p, i64], i64) for f in ASK_FOR_SCRATCH},
             "anychip_replay": ([p, i64, ctypes.POINTER(ctypes.c_int32)], i64),
             "anychip_struct_size": ([ctypes.c_char_p], i64),
@@ -280,9 +270,9 @@ class KernelLibrary:
         """Bytes of one packed panel of a weight with K columns."""
         return int(self._c.anychip_panel_bytes(code, k))
 
-    def linear_workspace(self, rows: int, k: int) -> int:
-        """Scratch bytes of a linear."""
-        return int(self._c.anychip_linear_workspace(rows, k, self.threads))
+    def linear_workspace(self, code: int, rows: int, k: int) -> int:
+        """Scratch bytes of a linear with a weight of this format's code."""
+        return int(self._c.anychip_linear_workspace_of(code, rows, k, self.threads))
 
     def workspace(self, function: str, arguments: ctypes.Structure) -> int:
         """Scratch bytes of one of ASK_FOR_SCRATCH whose sizes are in `arguments`."""
