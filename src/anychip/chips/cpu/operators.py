@@ -11,6 +11,7 @@ from anychip.chips.cpu.memory import address_of, raw_bytes
 from anychip.chips.cpu.operators_blocks import BLOCKS
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
+    CACHES,
     FORMATS,
     STORAGE,
     Fields,
@@ -239,8 +240,8 @@ def _moved(table: Tensor, index: Tensor, rows: Tensor, stride: int | None) -> Fi
 
 _X = {"X": ACTIVATIONS}
 _XW = {"X": ACTIVATIONS, "W": FORMATS}
-_XC = {"X": ACTIVATIONS, "C": STORAGE}
-_C = {"C": STORAGE}
+_XC = {"X": ACTIVATIONS, "C": CACHES}
+_C = {"C": CACHES}
 _AB = {"A": STORAGE, "B": STORAGE}
 _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
+    CACHES,
     FORMATS,
-    STORAGE,
     Fields,
     Kernel,
     attends,
+    cache_code,
     cache_fields,
     code_of,
     linear_covers,
@@ -81,7 +82,7 @@ def _attention_sizes(call: CallSpec) -> Fields:
         "rows": table.shape[0],
         "table_width": table.shape[1],
         "page_size": cache.group.page_size,
-        "cache_type": code_of(cache.group.dtype),
+        "cache_type": cache_code(cache.group.dtype),
     }
 
 
@@ -110,7 +111,7 @@ BLOCKS: tuple[Kernel, ...] = (
         "attention_block",
         "attention_block",
         _attention,
-        {**_XWO, "C": STORAGE},
+        {**_XWO, "C": CACHES},
         _attention_covers,
         _attention_scratch,
         _SAME,

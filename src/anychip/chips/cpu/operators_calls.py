@@ -17,6 +17,9 @@ from anychip.contract.weights import Weight, WeightSpec
 
 ACTIVATIONS = ("float32", "bfloat16")
 STORAGE = ("float32", "bfloat16", "float16")
+SCALED_CODES = {"int8": 16, "float8_e4m3": 17}
+"""Codes in abi.h of what a cache holds with scales."""
+CACHES = (*STORAGE, *SCALED_CODES)
 FORMATS = tuple(FORMAT_CODES)
 MAX_HEAD_DIM = 512
 
@@ -102,6 +105,11 @@ def code_of(dtype: DType | str) -> int:
     return FORMAT_CODES[str(dtype)]
 
 
+def cache_code(dtype: DType) -> int:
+    """The code of what a cache is held in."""
+    return SCALED_CODES.get(dtype.value) or code_of(dtype)
+
+
 def weight_of(call: Call, name: str) -> Weight:
     """A loaded weight."""
     value = call.inputs[name]
@@ -123,7 +131,7 @@ def cache_fields(call: Call) -> tuple[CacheView, Fields]:
         "page_stride": page,
         "slot_stride": slot,
         "head_stride": head,
-        "cache_type": code_of(view.spec.group.dtype),
+        "cache_type": cache_code(view.spec.group.dtype),
     }
 
 
@@ -139,7 +147,7 @@ def attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
         "table_width": page_table.shape[1],
         "page_size": cache.group.page_size,
         "type": code_of(q.dtype),
-        "cache_type": code_of(cache.group.dtype),
+        "cache_type": cache_code(cache.group.dtype),
     }
 
 

@@ -3,7 +3,7 @@
 // A function returns 0, or the code of an error that map_error() explains.
 //
 // Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1, 6 q4_k,
-// 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1.
+// 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1. A cache may also be 16 int8 or 17 float8_e4m3: scaled.h.
 // Strides and sizes are in elements. T tokens or rows.
 #pragma once
 #include <cstdint>
