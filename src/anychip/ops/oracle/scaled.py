@@ -75,7 +75,7 @@ def read(half: Array) -> Array:
 
 def with_scales(half: Array, changed: Array) -> Array:
     """The same elements with other scales."""
-    other = half.copy()
+    other: Array = half.copy()
     other[..., -SCALE_BYTES:] = changed.astype(np.float32)[..., None].view(half.dtype)
     return other
 
