@@ -99,6 +99,13 @@ def test_other_spellings_of_a_dtype(typed, meant):
     assert read(f"--dtype {typed}").dtype == meant
 
 
+@pytest.mark.parametrize(
+    "typed, meant", [("fp8", "float8_e4m3"), ("fp8_e4m3", "float8_e4m3"), ("bf16", "bfloat16")]
+)
+def test_other_spellings_of_a_cache_dtype(typed, meant):
+    assert read(f"--kv-cache-dtype {typed}").kv_cache_dtype == meant
+
+
 def test_cache_folder_follows_xdg():
     assert read(XDG_CACHE_HOME="/x").cache_dir == "/x/anychip"
     assert read(XDG_CACHE_HOME="relative").cache_dir == "~/.cache/anychip"

@@ -126,6 +126,8 @@ def _asked(chip: Chip) -> Iterator[tuple[Trio, int, CacheGroup]]:
             for trio, (number, (size, dtype)) in product(
                 _trios(chip, kind, stack), enumerate(sizes)
             ):
+                if dtype.is_scaled and kind.latent:
+                    continue
                 heads, kv_heads = kind.heads[number % len(kind.heads)]
                 given = (1, kv_heads, DIM, dtype, size, facts.cache_layout, kind.latent)
                 yield trio, heads, CacheGroup(*given)
@@ -174,7 +176,7 @@ def _cache(chip: Chip, kind: Kind, group: CacheGroup, asked: tuple[int, DType]) 
     """A cache, zeroed where the host may write it. asked: query heads, dtype of activations."""
     views = allocate_cache(chip.memory, group, PAGES)
     try:
-        shape = views[0].spec.shape
+        shape = views[0].spec.held_shape
         k, v = (np.zeros(shape, NUMPY_DTYPES[group.dtype]) for _ in range(2))
         limits = chip.capabilities().max_tokens
         arrays = latent_arrays(k, kind.latent) if kind.latent else CacheArrays(k, v)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anychip.conform.proof import Proof, inconclusive, missing, unsupported
-from anychip.contract.cache import CacheGroup, CacheSpec
+from anychip.contract.cache import spec_over
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import CallSpec, Implementation, Launch
@@ -87,10 +87,8 @@ def _spec(chip: Chip, op: str, arg: Arg, sketch: Sketch | None) -> Spec | None:
         use = frozenset({USES.get(op, WeightUse.LINEAR)})
         return chip.weights.plan((sketch.dtype.value,), (sketch.shape,), use)
     if arg.kind is ArgKind.CACHE:
-        pages, size, heads, dim = sketch.shape
         layout = chip.capabilities().cache_layout
-        group = CacheGroup(1, heads, dim, sketch.dtype, size, layout, sketch.latent)
-        return CacheSpec(group, pages)
+        return spec_over(sketch.shape, sketch.dtype, layout, sketch.latent)
     return TensorSpec(sketch.shape, sketch.dtype, sketch.strides)
 
 

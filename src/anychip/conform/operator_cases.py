@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from anychip.conform.operator_calls import sketches, spec_of
 from anychip.conform.operator_pages import repaged
+from anychip.contract.cache import SCALE_BYTES
 from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.catalogue.attention import LATENT
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError
 from anychip.contract.formats import PLAIN_FORMATS
@@ -16,6 +18,8 @@ from anychip.contract.signature import ArgKind, bind_inputs
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import WeightUse
 from anychip.ops.cases import Case, cases
+from anychip.ops.oracle import CacheArrays
+from anychip.ops.oracle.scaled import is_scaled
 from anychip.ops.placed import USES
 
 F32 = DType.FLOAT32
@@ -72,6 +76,7 @@ def mixed_types(chip: Chip, op: str) -> tuple[Types, ...]:
             found += [replace(types, weight=w) for w in weights if w is not types.weight]
         if ArgKind.CACHE in kinds:
             caches = chip.capabilities().cache_dtypes
+            caches = tuple(c for c in caches if not (c.is_scaled and op in LATENT))
             found += [replace(types, cache=c) for c in caches if c is not types.cache]
     return tuple(found)
 
@@ -118,13 +123,22 @@ def _with_inputs_of(base: Case, other: Case, names: set[str]) -> Case:
 
 
 def fitted(chip: Chip, case: Case) -> Case | None:
-    """The case in a page size that the chip has; None where it exceeds what a step may have."""
+    """The case in a page size that the chip has; None where it exceeds what a step may have, or
+    where no cache holds its vectors."""
     facts = chip.capabilities()
     sizes = facts.page_sizes
+    if "cache" in case.inputs and not _held(case.inputs["cache"]):
+        return None
     if "cache" in case.inputs and case.inputs["cache"].page_size not in sizes:
         wanted = case.inputs["cache"].page_size
         case = repaged(case, min(sizes, key=lambda size: abs(size - wanted)))
     return case if _within(chip, facts, case) else None
+
+
+def _held(cache: CacheArrays) -> bool:
+    """Whether there is such a cache: scales lie behind vectors of a multiple of four elements."""
+    whole = not cache.latent and cache.k.shape[-1] % SCALE_BYTES == 0
+    return whole or not is_scaled(cache.k)
 
 
 def _within(chip: Chip, facts: Capabilities, case: Case) -> bool:

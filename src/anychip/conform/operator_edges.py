@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from anychip.conform.operator_calls import Sketch, Sketches, sketches, spec_from
 from anychip.conform.operator_cases import Types, elements, typed, types_of
+from anychip.contract.cache import SCALE_BYTES
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import CallSpec, Implementation
@@ -119,7 +120,10 @@ def _typed(op: str, known: Sketches, types: Types) -> dict[str, Sketch | None]:
 def _retyped(arg: Arg, sketch: Sketch | None, types: Types) -> Sketch | None:
     if sketch is None or not arg.dtype.isupper() or not sketch.dtype.is_float:
         return sketch
-    return replace(sketch, dtype=_of_kind(arg.kind, types))
+    dtype, shape = _of_kind(arg.kind, types), sketch.shape
+    if arg.kind is ArgKind.CACHE and dtype.is_scaled:
+        shape = (*shape[:-1], shape[-1] + SCALE_BYTES)
+    return replace(sketch, dtype=dtype, shape=shape)
 
 
 def _of_kind(kind: ArgKind, types: Types) -> DType:

@@ -61,7 +61,8 @@ def far_cache(chip: Chip) -> Iterator[tuple[CacheView, int]]:
     facts = chip.capabilities()
     if facts.cache_layout not in KNOWN_LAYOUTS:
         raise OpaqueCache(f"a cache in layout {facts.cache_layout} cannot be filled page by page")
-    dtype = min(facts.cache_dtypes, key=lambda d: d.itemsize)
+    plain = [d for d in facts.cache_dtypes if not d.is_scaled]
+    dtype = min(plain, key=lambda d: d.itemsize)
     size = facts.page_sizes[0]
     group = CacheGroup(1, KV_HEADS, DIM, dtype, size, facts.cache_layout)
     page = size * KV_HEADS * DIM

@@ -16,6 +16,9 @@ natively, since writer and reader bind jointly to it."""
 HND = "HND"
 """Layout [pages, KV heads, page size, head dim]: a head's keys of one page lie together."""
 
+SCALE_BYTES = DType.FLOAT32.itemsize
+"""Of the scale behind each vector of a scaled cache."""
+
 KNOWN_LAYOUTS = (NHD, HND)
 """Layouts whose bytes the core can read; any other is the chip's secret."""
 
@@ -25,7 +28,9 @@ class CacheGroup:
     """Full-attention layers that share one page table. Other kinds join in later versions.
 
     latent > 0: there are no values of their own, they are the first `latent` elements of the keys,
-    of which there is one head. Raises ValueError where that does not fit.
+    of which there is one head. A dtype of one byte (`DType.is_scaled`) makes the cache scaled: in
+    memory, the head_dim elements of each vector are followed by its own float32 scale, and element
+    i stands for element * scale. Raises ValueError where something does not fit.
     """
 
     layers: int
@@ -42,6 +47,22 @@ class CacheGroup:
                 f"a latent cache has one KV head, not {self.kv_heads}, and values of 1 .. "
                 f"{self.head_dim}, not {self.latent}"
             )
+        if self.scaled and (self.latent or self.head_dim % SCALE_BYTES):
+            raise ValueError(
+                f"a cache in {self.dtype} has a scale behind each vector: it holds keys and values "
+                f"(latent = {self.latent}) of a multiple of {SCALE_BYTES} elements, not "
+                f"{self.head_dim}"
+            )
+
+    @property
+    def scaled(self) -> bool:
+        """Whether each vector has a scale behind it."""
+        return self.dtype.is_scaled
+
+    @property
+    def row(self) -> int:
+        """Elements from a vector's first to the next vector's: its scale counts as four."""
+        return self.head_dim + (SCALE_BYTES if self.scaled else 0)
 
     @property
     def halves(self) -> int:
@@ -56,7 +77,7 @@ class CacheGroup:
     @property
     def layer_page_bytes(self) -> int:
         """Bytes of one page's keys (or values) in one layer."""
-        return self.page_size * self.kv_heads * self.head_dim * self.dtype.itemsize
+        return self.page_size * self.kv_heads * self.row * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -73,6 +94,11 @@ class CacheSpec:
         return (self.pages, g.page_size, g.kv_heads, g.head_dim)
 
     @property
+    def held_shape(self) -> tuple[int, int, int, int]:
+        """`shape` of the tensors that hold it: the bytes of a scale are its vector's last."""
+        return (*self.shape[:3], self.group.row)
+
+    @property
     def value_shape(self) -> tuple[int, int, int, int]:
         """`shape` of the values: narrower where they are a part of the keys."""
         *outer, dim = self.shape
@@ -82,18 +108,18 @@ class CacheSpec:
     def strides(self) -> tuple[int, int, int, int]:
         """Elements between neighbours, in the order of `shape`."""
         g = self.group
-        page = g.page_size * g.kv_heads * g.head_dim
+        page = g.page_size * g.kv_heads * g.row
         if g.layout == HND:
-            return (page, g.head_dim, g.page_size * g.head_dim, 1)
-        return (page, g.kv_heads * g.head_dim, g.head_dim, 1)
+            return (page, g.row, g.page_size * g.row, 1)
+        return (page, g.kv_heads * g.row, g.row, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class CacheView:
     """One layer's keys and values. Slot s is offset s % page size of page s // page size.
 
-    k, v: of the spec's shape and strides, whatever the layout. The v of a latent cache is a view of
-    k: of the spec's `value_shape` and the same strides.
+    k, v: of the spec's `held_shape` and strides, whatever the layout. The v of a latent cache is a
+    view of k: of the spec's `value_shape` and the same strides.
     """
 
     spec: CacheSpec
@@ -104,6 +130,32 @@ class CacheView:
     def halves(self) -> tuple[Tensor, ...]:
         """The tensors that have memory of their own."""
         return (self.k,) if self.spec.group.latent else (self.k, self.v)
+
+    @property
+    def k_scale(self) -> Tensor:
+        """Scales of the keys, float32 [pages, page size, KV heads]. ValueError: not scaled."""
+        return _scales(self.spec, self.k)
+
+    @property
+    def v_scale(self) -> Tensor:
+        """Scales of the values, as `k_scale`."""
+        return _scales(self.spec, self.v)
+
+
+def _scales(spec: CacheSpec, half: Tensor) -> Tensor:
+    group = spec.group
+    if not group.scaled:
+        raise ValueError(f"a cache in {group.dtype} has no scales")
+    strides = tuple(s // SCALE_BYTES for s in half.strides[:3])
+    offset = half.offset + group.head_dim * group.dtype.itemsize
+    return Tensor(spec.shape[:3], DType.FLOAT32, strides, buffer=half.buffer, offset=offset)
+
+
+def spec_over(shape: Shape, dtype: DType, layout: str = NHD, latent: int = 0) -> CacheSpec:
+    """One layer's cache whose keys are a tensor of this `held_shape`. Raises ValueError."""
+    pages, size, heads, row = shape
+    dim = row - (SCALE_BYTES if dtype.is_scaled else 0)
+    return CacheSpec(CacheGroup(1, heads, dim, dtype, size, layout, latent), pages)
 
 
 def latent_view(spec: CacheSpec, k: Tensor) -> CacheView:

@@ -15,6 +15,7 @@ class DType(str, Enum):
     INT8 = "int8"
     UINT8 = "uint8"
     BOOL = "bool"
+    FLOAT8_E4M3 = "float8_e4m3"
 
     @property
     def itemsize(self) -> int:
@@ -25,6 +26,11 @@ class DType(str, Enum):
     def is_float(self) -> bool:
         """Whether activations may have this type."""
         return self in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a cache holds it with a scale beside each vector: of a byte an element."""
+        return self in (DType.INT8, DType.FLOAT8_E4M3)
 
     def __str__(self) -> str:
         return self.value
@@ -38,4 +44,5 @@ _ITEMSIZE = {
     DType.INT8: 1,
     DType.UINT8: 1,
     DType.BOOL: 1,
+    DType.FLOAT8_E4M3: 1,
 }

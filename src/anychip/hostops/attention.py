@@ -14,6 +14,7 @@ import numpy as np
 
 from anychip.hostops.matrix import ROWS, exact_product, rows_by_matrices
 from anychip.hostops.primitives import Attrs, Inputs, Kernel, Outputs
+from anychip.hostops.scaled import is_scaled, packed, values
 from anychip.hostops.views import Array, Floats, floats
 
 BLOCK = 64  # key positions
@@ -21,7 +22,8 @@ TOKENS = ROWS  # queries of one tile
 
 
 class CacheArrays(NamedTuple):
-    """One layer's keys and values, [pages, page size, KV heads, head dim].
+    """One layer's keys and values, [pages, page size, KV heads, head dim]; where they are held
+    with scales, those lie behind (`hostops.scaled`).
 
     latent > 0: the values are that many elements of the keys, from the first.
     """
@@ -41,8 +43,9 @@ def kv_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     cache, slots = inputs["cache"], inputs["slots"]
     kept = slots >= 0
     page, offset = np.divmod(slots[kept], cache.k.shape[1])
-    cache.k[page, offset] = inputs["k"][kept]
-    cache.v[page, offset] = inputs["v"][kept]
+    for half, rows in zip(cache.halves, (inputs["k"], inputs["v"]), strict=True):
+        new = rows[kept]
+        half[page, offset] = packed(new, half.dtype) if is_scaled(half) else new
 
 
 def latent_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
@@ -109,9 +112,9 @@ def attend(inputs: Inputs, y: Array, attrs: Attrs) -> None:
             continue
         cache, pages = inputs["cache"], inputs["page_table"][row]
         keys = _blocks(cache.k, pages, length)
-        values = keys[..., :width] if width else _blocks(cache.v, pages, length)
-        values = np.ascontiguousarray(values)
-        sequence = _Sequence(keys, values, length, attrs, inputs.get("sinks"))
+        mixed = keys[..., :width] if width else _blocks(cache.v, pages, length)
+        mixed = np.ascontiguousarray(mixed)
+        sequence = _Sequence(keys, mixed, length, attrs, inputs.get("sinks"))
         for first in range(0, len(tokens), TOKENS):
             tile = tokens[first : first + TOKENS]
             y[tile] = _tile(floats(inputs["q"][tile]), inputs["positions"][tile], sequence)
@@ -119,11 +122,14 @@ def attend(inputs: Inputs, y: Array, attrs: Attrs) -> None:
 
 def _blocks(half: Array, pages: Array, length: int) -> Floats:
     """Positions 0 .. length - 1 in blocks, zeros behind."""
-    size, heads, dim = half.shape[1:]
+    size, heads, row = half.shape[1:]
     count = -(-length // BLOCK)
     needed = pages[: -(-length // size)]
+    found = half[needed].reshape(-1, heads, row)[:length]
+    found = values(found) if is_scaled(half) else found
+    dim = found.shape[2]
     gathered = np.zeros((count * BLOCK, heads, dim), np.float32)
-    gathered[:length] = half[needed].reshape(-1, heads, dim)[:length]
+    gathered[:length] = found
     split = gathered.reshape(count, BLOCK, heads, dim).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(split)
 

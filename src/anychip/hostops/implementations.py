@@ -9,6 +9,7 @@ import numpy as np
 
 from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
+from anychip.contract.dtype import DType
 from anychip.contract.operators import (
     Call,
     CallSpec,
@@ -17,7 +18,7 @@ from anychip.contract.operators import (
     Launch,
     Value,
 )
-from anychip.contract.signature import Signature
+from anychip.contract.signature import ArgKind, Signature
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import Weight, WeightSpec
 from anychip.hostops import attention, experts, network, primitives, recurrent, sampling
@@ -37,7 +38,9 @@ KERNELS: dict[str, Kernel] = {
 }
 FLOATS = tuple(d.value for d in NUMPY_DTYPES if d.is_float)
 NUMBERS = (*FLOATS, "int32")
-ANY = tuple(d.value for d in NUMPY_DTYPES)
+ANY = tuple(d.value for d in NUMPY_DTYPES if d is not DType.FLOAT8_E4M3)
+HELD = (*FLOATS, *(d.value for d in NUMPY_DTYPES if d.is_scaled))
+"""What a cache may be held in."""
 TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("copy", "cast", "fill", "where", "gather_rows", "scatter_rows"), ANY),
     **dict.fromkeys(("arange", "cumsum", "add", "sub", "mul", "maximum", "minimum"), NUMBERS),
@@ -88,7 +91,9 @@ def _implementation(
 def _row(signature: Signature) -> DtypeRow:
     allowed = TYPES.get(signature.name, FLOATS)
     arguments = (*signature.inputs, *signature.outputs)
-    return DtypeRow({a.dtype: allowed for a in arguments if a.dtype.isupper()})
+    types = {a.dtype: allowed for a in arguments if a.dtype.isupper()}
+    caches = {a.dtype for a in signature.inputs if a.kind is ArgKind.CACHE}
+    return DtypeRow({**types, **dict.fromkeys(caches, HELD)})
 
 
 def _declines(call: CallSpec) -> str | None:

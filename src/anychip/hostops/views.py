@@ -22,6 +22,7 @@ NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
     DType.INT8: np.dtype(np.int8),
     DType.UINT8: np.dtype(np.uint8),
     DType.BOOL: np.dtype(np.bool_),
+    DType.FLOAT8_E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
 }
 
 

@@ -21,6 +21,7 @@ from anychip.ops.oracle.arrays import Array, Inputs, is_float, wide
 from anychip.ops.oracle.controls import controls
 from anychip.ops.oracle.experts import settled_route
 from anychip.ops.oracle.sampling import Draw, choose, row_of
+from anychip.ops.oracle.scaled import read
 
 CONTROL_FACTOR = 4.0
 """A control must lie this many limits away, otherwise the check could not have failed."""
@@ -148,9 +149,12 @@ def _verdict(asked: _Question, worst: str, error: float, shown: float | None) ->
 def distance(
     expected: Array | CacheArrays, found: Array | CacheArrays, grain: float = 0.0
 ) -> float:
-    """`relative_l2`; of a cache the larger one of keys and values. Raises TypeError."""
+    """`relative_l2`; of a cache the larger one of keys and values, as they are read. Raises
+    TypeError."""
     if isinstance(expected, CacheArrays) and isinstance(found, CacheArrays):
-        pairs = ((expected.k, found.k), (expected.v, found.v))
+        if expected.k.dtype != found.k.dtype or expected.k.shape != found.k.shape:
+            return float("inf")
+        pairs = ((read(a), read(b)) for a, b in ((expected.k, found.k), (expected.v, found.v)))
         return max(relative_l2(*pair, grain) for pair in pairs)
     if isinstance(expected, CacheArrays) or isinstance(found, CacheArrays):
         raise TypeError("a cache can only be compared with a cache (CacheArrays)")

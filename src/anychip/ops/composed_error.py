@@ -18,6 +18,7 @@ from anychip.ops.limits import ATTENTIONS, EXACT, ROUNDOFF, terms
 from anychip.ops.on_numpy import NumpyOps, run_on_numpy
 from anychip.ops.oracle import CacheArrays
 from anychip.ops.oracle.arrays import is_float, wide
+from anychip.ops.oracle.scaled import read
 
 MULTIPLE = 3.0
 """How many times the composed path's error a kernel may show."""
@@ -64,7 +65,7 @@ def _powers(case: Case) -> float:
     of e, off by as large a part of itself."""
     if case.op not in ATTENTIONS or not case.inputs["q"].size:
         return 0.0
-    q, keys = (wide(a).astype(np.float64) for a in (case.inputs["q"], case.inputs["cache"].k))
+    q, keys = (read(a).astype(np.float64) for a in (case.inputs["q"], case.inputs["cache"].k))
     typical = math.sqrt(float(np.mean(q**2)) * float(np.nanmean(keys**2)))
     if "up" in case.inputs:  # keys are sums over what the cache holds
         up = wide(case.inputs["up"])

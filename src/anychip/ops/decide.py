@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from anychip.contract.cache import KNOWN_LAYOUTS, NHD, CacheSpec
+from anychip.contract.cache import KNOWN_LAYOUTS, NHD, CacheGroup, CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.operators import CallSpec, Implementation, ImplKind, OperatorTable
 from anychip.contract.signature import Tier
@@ -154,11 +154,20 @@ def _recipe_declines(call: CallSpec) -> str | None:
     if CATALOGUE[call.op].tier is Tier.FUSED:
         return None
     for name, spec in call.inputs.items():
-        layouts = (NHD,) if call.op in NHD_RECIPES else KNOWN_LAYOUTS
-        if isinstance(spec, CacheSpec) and spec.group.layout not in layouts:
-            known = " and ".join(layouts)
-            return f"the recipe reads '{name}' in layout {known}, the chip's is {spec.group.layout}"
+        if isinstance(spec, CacheSpec) and (reason := _unread(call.op, name, spec.group)):
+            return reason
     packed = [n for n, s in call.inputs.items() if isinstance(s, WeightSpec) and not s.dense]
     if packed:
         return f"the recipe reads '{packed[0]}' as a plain tensor, the chip packs it"
+    return None
+
+
+def _unread(op: str, name: str, group: CacheGroup) -> str | None:
+    """Why a recipe cannot read or write such a cache."""
+    layouts = (NHD,) if op in NHD_RECIPES else KNOWN_LAYOUTS
+    if group.layout not in layouts:
+        known = " and ".join(layouts)
+        return f"the recipe reads '{name}' in layout {known}, the chip's is {group.layout}"
+    if group.scaled and op != "kv_copy_pages":
+        return f"no primitive takes the scales of '{name}' in {group.dtype} apart"
     return None

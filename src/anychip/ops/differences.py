@@ -9,6 +9,7 @@ import numpy as np
 
 from anychip.ops.check import Outcome
 from anychip.ops.oracle.arrays import Array, CacheArrays, wide
+from anychip.ops.oracle.scaled import read
 
 MOST_SHOWN = 4
 
@@ -59,8 +60,8 @@ def _arrays(
     name: str, want: Array | CacheArrays, got: Array | CacheArrays
 ) -> Iterator[tuple[str, Array, Array]]:
     if isinstance(want, CacheArrays) and isinstance(got, CacheArrays):
-        yield from _arrays(f"{name}.k", want.k, got.k)
-        yield from _arrays(f"{name}.v", want.v, got.v)
+        yield from _arrays(f"{name}.k", read(want.k), read(got.k))
+        yield from _arrays(f"{name}.v", read(want.v), read(got.v))
     elif isinstance(want, np.ndarray) and isinstance(got, np.ndarray) and want.shape == got.shape:
         yield name, wide(want).astype(np.float64), wide(got).astype(np.float64)
 

@@ -24,6 +24,7 @@ from anychip.ops.cases.logits import entries, mask_of
 from anychip.ops.cases.primitives import POSITIVE
 from anychip.ops.cases.recurrent import States, state_batch
 from anychip.ops.oracle.arrays import Array, CacheArrays
+from anychip.ops.oracle.scaled import in_dtype
 
 CONTEXT = 3
 """Pages of earlier tokens that the first rows of a batch may have in the cache."""
@@ -127,14 +128,13 @@ def _cache(value: CacheSpec, batch: dict[str, Any], spec: CallSpec, source: Draw
     pages = batch.get("pages", 8)
     if not batch and isinstance(slots, TensorSpec):
         pages = 2 + -(-slots.shape[0] // group.page_size)
-    dtype = NUMPY_DTYPES[group.dtype]
     if group.latent:
         sizes = (group.head_dim, group.latent)
         arrays = latent_cache(source, pages, group.page_size, sizes)
     else:
         heads = Heads(group.kv_heads, group.kv_heads, group.head_dim)
         arrays = cache_of(source, pages, group.page_size, heads)
-    return arrays.mapped(lambda half: half.astype(dtype))
+    return in_dtype(arrays, NUMPY_DTYPES[group.dtype])
 
 
 def _array(

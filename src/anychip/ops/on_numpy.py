@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.contract.cache import CacheGroup, CacheSpec
+from anychip.contract.cache import CacheSpec, spec_over
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.signature import Arg, ArgKind, Layout, Signature, Tier, infer_outputs
@@ -22,7 +22,7 @@ from anychip.hostops import NUMPY_DTYPES
 from anychip.hostops.primitives import KERNELS
 from anychip.ops.cases.case import Case
 from anychip.ops.compositions import COMPOSITIONS
-from anychip.ops.oracle import CacheArrays, filled
+from anychip.ops.oracle import CacheArrays, evaluate, filled
 from anychip.ops.oracle.arrays import Array
 
 Primitive = Callable[[str, Mapping[str, Any], Mapping[str, Array], Mapping[str, Any]], None]
@@ -106,10 +106,14 @@ class ArrayCache:
         return self.k.shape[1]
 
     @property
+    def head_dim(self) -> int:
+        """Elements of a vector, without the scale that may lie behind it."""
+        return self.spec.group.head_dim
+
+    @property
     def spec(self) -> CacheSpec:
         """As a group of its own."""
-        pages, size, heads, dim = self.k.shape
-        return CacheSpec(CacheGroup(1, heads, dim, self.k.dtype, size, latent=self.latent), pages)
+        return spec_over(self.k.shape, self.k.dtype, latent=self.latent)
 
 
 Given = ArrayValue | ArrayWeight | ArrayCache
@@ -142,6 +146,9 @@ class NumpyOps:
         if unknown:
             raise KeyError(f"{signature.name} has no {sorted(unknown)}")
         inputs = {a.name: _laid_out(a, given.get(a.name)) for a in signature.inputs}
+        cache = inputs.get("cache")
+        if isinstance(cache, ArrayCache) and cache.spec.group.scaled and not _is_fused(signature):
+            return _by_oracle(signature, inputs, attrs)
         if signature.tier is not Tier.PRIMITIVE:
             return COMPOSITIONS[signature.name](self, **inputs, **attrs)
         outputs = _outputs(signature, inputs, attrs)
@@ -149,6 +156,35 @@ class NumpyOps:
         self._compute(signature.name, arrays, outputs, attrs)
         found = tuple(ArrayValue(array) for array in outputs.values())
         return found[0] if len(found) == 1 else found or None
+
+
+def _is_fused(signature: Signature) -> bool:
+    return signature.tier is Tier.FUSED
+
+
+def _by_oracle(
+    signature: Signature, inputs: Mapping[str, Given | None], attrs: Mapping[str, Any]
+) -> Any:
+    """What has no recipe, since no primitive takes scales apart: as the oracle says, rounded once.
+    The cache is written in place."""
+    cache = inputs["cache"]
+    assert isinstance(cache, ArrayCache)
+    arrays = {n: None if v is None else _bare(v) for n, v in inputs.items()}
+    result = evaluate(signature.name, arrays, attrs)
+    for written in result.written.values():
+        assert isinstance(written, CacheArrays)
+        cache.k.array[...], cache.v.array[...] = written.k, written.v
+    outputs = _outputs(signature, inputs, attrs)
+    for array, found in zip(outputs.values(), result.outputs, strict=True):
+        array[...] = found
+    values = tuple(ArrayValue(array) for array in outputs.values())
+    return values[0] if values else None
+
+
+def _bare(value: Given) -> Array | CacheArrays:
+    if isinstance(value, ArrayCache):
+        return CacheArrays(value.k.array, value.v.array, value.latent)
+    return value.dense.array if isinstance(value, ArrayWeight) else value.array
 
 
 def _outputs(

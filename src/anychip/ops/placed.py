@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.contract.cache import HND, KNOWN_LAYOUTS, CacheGroup, CacheSpec, CacheView, latent_view
+from anychip.contract.cache import HND, KNOWN_LAYOUTS, CacheView, latent_view, spec_over
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec, Implementation, Launch, Value
@@ -178,10 +178,8 @@ class Placed:
         return weight
 
     def _cache(self, arrays: CacheArrays) -> CacheView:
-        pages, size, heads, dim = arrays.k.shape
         layout = self._chip.capabilities().cache_layout
-        group = CacheGroup(1, heads, dim, dtype_of(arrays.k), size, layout, arrays.latent)
-        spec = CacheSpec(group, pages)
+        spec = spec_over(arrays.k.shape, dtype_of(arrays.k), layout, arrays.latent)
         if layout not in KNOWN_LAYOUTS:
             raise OpaqueCache(f"a cache in layout {layout} cannot be written as arrays")
         if arrays.latent:

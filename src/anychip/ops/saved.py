@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from anychip.contract.cache import CacheGroup, CacheSpec
+from anychip.contract.cache import spec_over
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.fingerprint import fingerprint
@@ -349,9 +349,7 @@ def _spec(
         nbytes = sum(p.data.nbytes for p in parts)
         return WeightSpec(parts[0].format, shape, nbytes, dense=True)
     if isinstance(value, CacheArrays):
-        _, size, heads, dim = value.k.shape
-        group = CacheGroup(1, heads, dim, _DTYPES[value.k.dtype], size, latent=value.latent)
-        return CacheSpec(group, len(value.k))
+        return spec_over(value.k.shape, _DTYPES[value.k.dtype], latent=value.latent)
     if value is None:
         return None
     dtype = _DTYPES[value.dtype]

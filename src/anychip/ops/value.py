@@ -111,13 +111,19 @@ class CacheRef:
         return self.spec.group.page_size
 
     @property
+    def head_dim(self) -> int:
+        """Elements of a vector, without the scale that may lie behind it."""
+        return self.spec.group.head_dim
+
+    @property
     def latent(self) -> int:
         """Elements of a latent cache's keys that are its values; 0 for any other cache."""
         return self.spec.group.latent
 
     @property
     def k(self) -> Value:
-        """Keys [pages, page size, KV heads, head dim], strided as the layout is."""
+        """Keys [pages, page size, KV heads, head dim], strided as the layout is; of a scaled cache
+        with the bytes of each vector's scale behind it."""
         return self._half("k")
 
     @property
@@ -126,7 +132,7 @@ class CacheRef:
         return self.k.narrow(3, 0, self.latent) if self.latent else self._half("v")
 
     def _half(self, half: str) -> Value:
-        spec = TensorSpec(self.spec.shape, self.spec.group.dtype, self.spec.strides)
+        spec = TensorSpec(self.spec.held_shape, self.spec.group.dtype, self.spec.strides)
         return Value(Storage("cache", f"{self.layer}.{half}", spec.nbytes), spec)
 
 

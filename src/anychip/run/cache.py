@@ -19,7 +19,7 @@ def allocate_cache(memory: Memory, group: CacheGroup, pages: int) -> tuple[Cache
     try:
         for _ in range(group.halves * group.layers):
             buffer = memory.allocate(nbytes)
-            halves.append(Tensor(spec.shape, group.dtype, spec.strides, buffer=buffer))
+            halves.append(Tensor(spec.held_shape, group.dtype, spec.strides, buffer=buffer))
     except BaseException:
         _free(memory, halves)
         raise

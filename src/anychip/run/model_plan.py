@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anychip.contract.cache import CacheGroup, CacheSpec, StateGroup, StatePart
+from anychip.contract.cache import SCALE_BYTES, CacheGroup, CacheSpec, StateGroup, StatePart
 from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.operators import CallSpec
@@ -97,11 +97,13 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
     cache_wish = wishes.cache_dtype
     if cache_wish == "auto" and dtype in facts.cache_dtypes:
         cache_wish = dtype.value
+    cache_dtype = _pick(cache_wish, facts.cache_dtypes, "--kv-cache-dtype", chip.name)
+    _check_scaled(cache_dtype, config)
     group = CacheGroup(
         layers=len(config.cached_layers),
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
-        dtype=_pick(cache_wish, facts.cache_dtypes, "--kv-cache-dtype", chip.name),
+        dtype=cache_dtype,
         page_size=_page_size(wishes.page_size, facts, chip.name),
         layout=facts.cache_layout,
         latent=config.latent.rank if config.latent else 0,
@@ -140,6 +142,19 @@ def _pick(wish: str, offers: tuple[DType, ...], flag: str, chip: str) -> DType:
             f"{flag} {wish}: chip '{chip}' computes in {there}; choose one of them"
         )
     return DType(wish)
+
+
+def _check_scaled(dtype: DType, config: ModelConfig) -> None:
+    if not dtype.is_scaled:
+        return
+    why = f"heads have {config.head_dim} elements, a scale lies behind a multiple of {SCALE_BYTES}"
+    if config.latent:
+        why = "its cache is latent, and latent vectors have no scales"
+    elif config.head_dim % SCALE_BYTES == 0:
+        return
+    raise ModelPlanError(
+        f"--kv-cache-dtype {dtype}: not with {config.architecture}: {why}; leave it at auto"
+    )
 
 
 def _page_size(wish: int | None, facts: Capabilities, chip: str) -> int:

@@ -140,7 +140,7 @@ class _Given:
 
     def _cache(self, key: str) -> Array:
         group = self._plan.group
-        shape = (1, group.page_size, group.kv_heads, group.head_dim)
+        shape = (1, group.page_size, group.kv_heads, group.row)
         dtype = np.dtype(np.float64) if self._exact else NUMPY_DTYPES[group.dtype]
         return self._caches.setdefault(key, np.zeros(shape, dtype))
 

@@ -10,7 +10,10 @@ import numpy as np
 
 from anychip.contract.dtype import DType
 
+_NOT_OF_NUMPY = {
+    DType.BFLOAT16: ml_dtypes.bfloat16,
+    DType.FLOAT8_E4M3: ml_dtypes.float8_e4m3fn,
+}
 NUMPY: Mapping[DType, np.dtype[Any]] = {
-    dtype: np.dtype(ml_dtypes.bfloat16 if dtype is DType.BFLOAT16 else dtype.value)
-    for dtype in DType
+    dtype: np.dtype(_NOT_OF_NUMPY.get(dtype, dtype.value)) for dtype in DType
 }

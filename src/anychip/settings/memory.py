@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from anychip.flags import Flag, declared
-from anychip.settings.floats import FLOATS
+from anychip.settings.floats import FLOATS, SCALED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,11 @@ class MemorySettings:
         Flag(
             ("--kv-cache-dtype",),
             "memory",
-            "element type of the KV cache",
+            "element type of the KV cache; int8 and float8_e4m3 (or fp8_e4m3) halve bfloat16's "
+            "memory and round each head vector to a byte an element",
             "TYPE",
-            choices=("auto", "float32", "bfloat16", "float16"),
-            spelled=FLOATS,
+            choices=("auto", "float32", "bfloat16", "float16", "int8", "float8_e4m3"),
+            spelled={**FLOATS, **SCALED},
         ),
     )
     disable_radix_cache: bool = declared(

@@ -23,7 +23,7 @@ from anychip.torchbase import (
 )
 from anychip.torchbase.kernel import Kernel
 from anychip.torchbase.queue import Stream
-from anychip.torchbase.views import value_view, view_of
+from anychip.torchbase.views import TORCH_DTYPES, value_view, view_of
 
 KERNELS: dict[str, Kernel] = {
     **primitives.KERNELS,
@@ -37,7 +37,7 @@ KERNELS: dict[str, Kernel] = {
 }
 FLOATS = tuple(d.value for d in DType if d.is_float)
 NUMBERS = (*FLOATS, "int32")
-ANY = tuple(d.value for d in DType)
+ANY = tuple(d.value for d in TORCH_DTYPES)
 OF_ANY = frozenset({"copy", "cast", "fill", "where", "gather_rows", "scatter_rows"})
 OF_NUMBERS = frozenset(
     {"arange", "cumsum", "add", "sub", "mul", "maximum", "minimum", "lt", "le", "eq", "neg"}

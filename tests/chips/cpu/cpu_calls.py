@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from anychip.chips.cpu.registration import CpuChip
-from anychip.contract.cache import CacheGroup, CacheSpec, CacheView
+from anychip.contract.cache import CacheView, spec_over
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec
@@ -62,9 +62,7 @@ class CpuCalls:
         return self.chip.weights.prepare((part,), uses)
 
     def cache(self, k, v):
-        pages, size, heads, dim = k.shape
-        group = CacheGroup(1, heads, dim, DTYPES[k.dtype], size)
-        return CacheView(CacheSpec(group, pages), self.put(k), self.put(v))
+        return CacheView(spec_over(k.shape, DTYPES[k.dtype]), self.put(k), self.put(v))
 
     def call_of(self, op, inputs, attrs):
         """(implementation, call): the first native one that covers the call, and its memory."""

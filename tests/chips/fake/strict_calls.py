@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anychip.chips.fake.registration import FakeChip
-from anychip.contract.cache import CacheGroup, CacheSpec, CacheView, latent_view
+from anychip.contract.cache import CacheView, latent_view, spec_over
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec
@@ -55,10 +55,9 @@ def value_of(chip, arg, array):
         host = HostWeight(dtype_of(array).value, array.shape, host_bytes(array))
         return chip.weights.prepare((host,), frozenset({WeightUse.LINEAR}))
     if arg.kind is ArgKind.CACHE:
-        pages, size, heads, dim = array.k.shape
-        group = CacheGroup(1, heads, dim, dtype_of(array.k), size, latent=array.latent)
-        spec, k = CacheSpec(group, pages), upload(chip, array.k)
-        return latent_view(spec, k) if group.latent else CacheView(spec, k, upload(chip, array.v))
+        spec = spec_over(array.k.shape, dtype_of(array.k), latent=array.latent)
+        k = upload(chip, array.k)
+        return latent_view(spec, k) if array.latent else CacheView(spec, k, upload(chip, array.v))
     tensor = upload(chip, array)
     if arg.kind is ArgKind.INDEX:
         return IndexPair(memoryview(np.ascontiguousarray(array)), tensor)

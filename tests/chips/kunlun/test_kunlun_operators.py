@@ -172,7 +172,7 @@ def test_casts_between_all_types(chip, source, target):
     np.testing.assert_array_equal(found, wanted.astype(NUMPY_DTYPES[target]))
 
 
-@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.FLOAT8_E4M3])
 def test_fill_and_copy_in_every_type(chip, dtype):
     target = NUMPY_DTYPES[dtype]
     attrs = {"shape": (3, 5), "value": 1.0, "dtype": dtype.value}

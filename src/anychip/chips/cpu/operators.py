@@ -12,6 +12,7 @@ from anychip.chips.cpu.operators_blocks import BLOCKS
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
     ALL_FORMATS,
+    CACHES,
     EXACT_FORMATS,
     INT8_FORMATS,
     ROUNDED,
@@ -243,8 +244,8 @@ def _moved(table: Tensor, index: Tensor, rows: Tensor, stride: int | None) -> Fi
 
 _X = {"X": ACTIVATIONS}
 _XW = {"X": ACTIVATIONS, "W": ALL_FORMATS}
-_XC = {"X": ACTIVATIONS, "C": STORAGE}
-_C = {"C": STORAGE}
+_XC = {"X": ACTIVATIONS, "C": CACHES}
+_C = {"C": CACHES}
 _AB = {"A": STORAGE, "B": STORAGE}
 _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)

@@ -8,13 +8,14 @@ from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
     ALL_FORMATS,
+    CACHES,
     EXACT_FORMATS,
     INT8_FORMATS,
     ROUNDED,
-    STORAGE,
     Fields,
     Kernel,
     attends,
+    cache_code,
     cache_fields,
     code_of,
     linear_covers,
@@ -93,7 +94,7 @@ def _attention_sizes(call: CallSpec) -> Fields:
         "rows": table.shape[0],
         "table_width": table.shape[1],
         "page_size": cache.group.page_size,
-        "cache_type": code_of(cache.group.dtype),
+        "cache_type": cache_code(cache.group.dtype),
     }
 
 
@@ -137,7 +138,7 @@ BLOCKS: tuple[Kernel, ...] = (
             "attention_block",
             "attention_block",
             _attention,
-            {**types, "C": STORAGE},
+            {**types, "C": CACHES},
             _attention_covers,
             _attention_scratch,
             _SAME,

@@ -27,6 +27,9 @@ FORMATS = tuple(name for name in PANEL_FORMATS if name not in INT8_FORMATS)
 ROUNDED = {"float32": 16384.0, "bfloat16": 4.0}
 """Tolerance by dtype of activations where they are rounded to int8, as these formats want it: by a
 hundredth or so, where limits are those of the dtype."""
+SCALED_CODES = {"int8": 32, "float8_e4m3": 33}
+"""Codes in abi.h of what a cache holds with scales."""
+CACHES = (*STORAGE, *SCALED_CODES)
 MAX_HEAD_DIM = 512
 
 Fields = dict[str, Any]
@@ -111,6 +114,11 @@ def code_of(dtype: DType | str) -> int:
     return FORMAT_CODES[str(dtype)]
 
 
+def cache_code(dtype: DType) -> int:
+    """The code of what a cache is held in."""
+    return SCALED_CODES.get(dtype.value) or code_of(dtype)
+
+
 def weight_of(call: Call, name: str) -> Weight:
     """A loaded weight."""
     value = call.inputs[name]
@@ -132,7 +140,7 @@ def cache_fields(call: Call) -> tuple[CacheView, Fields]:
         "page_stride": page,
         "slot_stride": slot,
         "head_stride": head,
-        "cache_type": code_of(view.spec.group.dtype),
+        "cache_type": cache_code(view.spec.group.dtype),
     }
 
 
@@ -148,7 +156,7 @@ def attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
         "table_width": page_table.shape[1],
         "page_size": cache.group.page_size,
         "type": code_of(q.dtype),
-        "cache_type": code_of(cache.group.dtype),
+        "cache_type": cache_code(cache.group.dtype),
     }
 
 

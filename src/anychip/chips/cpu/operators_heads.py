@@ -6,11 +6,13 @@ from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.memory import address_of
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
+    CACHES,
     STORAGE,
     Fields,
     Kernel,
     attends,
     attention_sizes,
+    cache_code,
     cache_covers,
     cache_fields,
     code_of,
@@ -122,7 +124,7 @@ def _expanded_sizes(call: CallSpec) -> Fields:
         "table_width": table.shape[1],
         "page_size": cache.group.page_size,
         "type": code_of(q.dtype),
-        "cache_type": code_of(cache.group.dtype),
+        "cache_type": cache_code(cache.group.dtype),
     }
 
 
@@ -138,11 +140,12 @@ def _whole_scratch(library: KernelLibrary, call: CallSpec) -> int:
 
 _X = {"X": ACTIVATIONS}
 _XC = {"X": ACTIVATIONS, "C": STORAGE}
+_XH = {"X": ACTIVATIONS, "C": CACHES}
 
 HEADS: tuple[Kernel, ...] = (
     Kernel("qk_norm", "qk_norm", _qk_norm, _X),
     Kernel("swiglu_clamp_and_mul", "swiglu_clamp", _clamped, _X),
-    Kernel("sink_attention", "attention", _attention, _XC, _attends, _attention_scratch),
+    Kernel("sink_attention", "attention", _attention, _XH, _attends, _attention_scratch),
     Kernel("latent_write", "kv_write", _latent_write, _XC, _cache_covers, latent=True),
     Kernel(
         "latent_attention",

@@ -114,7 +114,7 @@ class CpuChip(Chip):
         floats = (DType.FLOAT32, DType.BFLOAT16)
         return Capabilities(
             activation_dtypes=floats[::-1] if dots else floats,  # bfloat16 first where it is faster
-            cache_dtypes=(*floats, DType.FLOAT16),
+            cache_dtypes=(*floats, DType.FLOAT16, DType.INT8, DType.FLOAT8_E4M3),
             weight_formats=WEIGHT_FORMATS if native else PLAIN_FORMATS,
             page_sizes=(16, 1, 32, 64, 128),
             step_tokens=512,

@@ -24,6 +24,9 @@ from anychip.contract.registration import (
 )
 
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
+SCALED = (DType.INT8, DType.FLOAT8_E4M3)
+"""What caches hold with scales, where the chip has its own of each of CACHE_OPERATORS."""
+CACHE_OPERATORS = ("kv_write", "kv_copy_pages", "paged_attention", "sink_attention")
 
 
 @register_chip(CHIP, contract=(0, 5))
@@ -90,10 +93,14 @@ class FakeChip(Chip):
         """Everything that hostops computes."""
         return Capabilities(
             activation_dtypes=FLOATS,
-            cache_dtypes=FLOATS,
+            cache_dtypes=(*FLOATS, *self._scaled()),
             page_sizes=(16, 1, 2, 4, 8, 32, 64, 128),
             facts={"kernels": "numpy, one thread of control", "queue": "runs at the next wait"},
         )
+
+    def _scaled(self) -> tuple[DType, ...]:
+        served = all(self.operators.of(op) for op in CACHE_OPERATORS)
+        return SCALED if served else ()
 
     def close(self) -> None:
         """Forget all memory."""

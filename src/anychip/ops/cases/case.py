@@ -13,6 +13,7 @@ from anychip.contract.dtype import DType
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.oracle import CacheArrays, Result, evaluate
 from anychip.ops.oracle.arrays import Array, is_float
+from anychip.ops.oracle.scaled import in_dtype
 
 _DTYPE_FOLLOWS = ("embedding", "fill")
 """Operators whose attribute `dtype` is the activation dtype."""
@@ -61,6 +62,8 @@ class Case:
         if value is None or not CATALOGUE[self.op].arg(name).dtype.isupper():
             return value
         if isinstance(value, CacheArrays):
+            if dtype.is_scaled:
+                return in_dtype(value, NUMPY_DTYPES[dtype])
             return value.mapped(lambda half: _restrided(half, dtype))
         return _restrided(value, dtype) if is_float(value) else value
 
@@ -84,5 +87,6 @@ def _restrided(array: Array, dtype: DType) -> Array:
     base = np.zeros(max(extent, 0) if array.size else 0, dtype=target)
     strides = [s * target.itemsize for s in steps]
     view = np.lib.stride_tricks.as_strided(base, array.shape, strides)
-    view[...] = array
+    with np.errstate(invalid="ignore"):  # a NaN among floats of which the cache alone is kept
+        view[...] = array
     return view

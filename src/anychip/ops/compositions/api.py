@@ -49,7 +49,8 @@ class Weight(Protocol):
 
 
 class Cache(Protocol):
-    """A cache argument: k and v are [pages, page size, KV heads, head dim].
+    """A cache argument: k and v are [pages, page size, KV heads, head dim], four more where vectors
+    have scales.
 
     They are contiguous in layout NHD; in HND they are with dimensions 1 and 2 exchanged. The v of a
     latent cache is a part of k.
@@ -66,6 +67,10 @@ class Cache(Protocol):
     @property
     def page_size(self) -> int:
         """Slots of a page."""
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a vector, without the scale that may lie behind it."""
 
     @property
     def latent(self) -> int:

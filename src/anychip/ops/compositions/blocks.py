@@ -29,7 +29,7 @@ def attention_block(
     given: the operator's other inputs and attributes by name, absent inputs as None.
     """
     x, total = _start(ops, given)
-    tokens, kv_heads, dim = x.shape[0], cache.k.shape[2], cache.k.shape[3]
+    tokens, kv_heads, dim = x.shape[0], cache.k.shape[2], cache.head_dim
     rows = ops.linear(x=x, weight=qkv, bias=given["qkv_bias"])
     rows = rows.reshape(tokens, heads + 2 * kv_heads, dim)
     q, k = ops.rotary_embedding(

@@ -17,8 +17,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class CacheArrays:
-    """One layer's cache on the host: k and v, [pages, page size, KV heads, head dim] each.
-
+    """One layer's cache on the host: k and v, [pages, page size, KV heads, head dim] each; where
+    vectors have scales (`oracle.scaled`), four more in the last dimension.
     latent: as in CacheGroup; then v is a view of k, see `latent_arrays`.
     """
 

@@ -16,6 +16,7 @@ from anychip.ops.oracle.arrays import (
     latent_arrays,
     wide,
 )
+from anychip.ops.oracle.scaled import held, is_scaled, read
 
 
 def _kv_write(inputs: Inputs, attrs: Attrs) -> Result:
@@ -24,7 +25,8 @@ def _kv_write(inputs: Inputs, attrs: Attrs) -> Result:
     written = []
     for pages, rows in ((cache.k, inputs["k"]), (cache.v, inputs["v"])):
         flat = pages.reshape(-1, *pages.shape[2:]).copy()
-        flat[slots[kept]] = rows[kept].astype(flat.dtype)
+        new = rows[kept]
+        flat[slots[kept]] = held(new, flat.dtype) if is_scaled(flat) else new.astype(flat.dtype)
         written.append(flat.reshape(pages.shape))
     return Result((), {"cache": CacheArrays(*written)})
 
@@ -89,7 +91,7 @@ def _attend(q: Array, kv: tuple[Array, Array], seen: Array, attrs: Attrs) -> Arr
 def _row(pages: Array, table: Array, length: int) -> Array:
     """The first `length` slots [length, G, D] of one row of the page table."""
     used = pages[table[: -(-length // pages.shape[1])]]
-    return wide(used.reshape(-1, *pages.shape[2:])[:length])
+    return read(used.reshape(-1, *pages.shape[2:])[:length])
 
 
 Pair = tuple[Array, Array]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anychip.ops.oracle.arrays import Array, Attrs, Inputs, Oracle, Result, wide
 from anychip.ops.oracle.attention import ATTENTION
 from anychip.ops.oracle.network import NETWORK
+from anychip.ops.oracle.scaled import elements
 
 ACTIVATIONS = {"silu": "silu_and_mul", "gelu_tanh": "gelu_tanh_and_mul"}
 
@@ -24,7 +25,8 @@ def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
 
 def _attention_block(inputs: Inputs, attrs: Attrs) -> Result:
     x, total = _start(inputs, attrs)
-    _, _, kv_heads, head_dim = inputs["cache"].k.shape
+    cache = inputs["cache"]
+    kv_heads, head_dim = cache.k.shape[2], elements(cache.k)
     heads = attrs["heads"]
     qkv = _linear(x, inputs["qkv"], inputs.get("qkv_bias"))
     qkv = qkv.reshape(len(x), heads + 2 * kv_heads, head_dim)

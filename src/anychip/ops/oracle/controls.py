@@ -9,6 +9,7 @@ import numpy as np
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.ops.oracle.arrays import Array, Attrs, CacheArrays, Inputs, is_float
+from anychip.ops.oracle.scaled import is_scaled, scales, with_scales
 
 Changes = tuple[Inputs, Mapping[str, Any]]
 """Inputs and attributes that replace those of the call."""
@@ -50,7 +51,9 @@ def _grown_inputs(inputs: Inputs, attrs: Attrs) -> Iterator[Changes]:
     ]
     for name in names:
         value = inputs[name]
-        if isinstance(value, CacheArrays):
+        if isinstance(value, CacheArrays) and is_scaled(value.v):
+            yield from (({name: other}, {}) for other in _other_scales(value))
+        elif isinstance(value, CacheArrays):
             yield {name: _grown_values(value)}, {}
         elif value is not None and (is_float(value) or value.dtype.kind == "b"):
             yield {name: _grown(value)}, {}
@@ -61,6 +64,13 @@ def _grown_values(cache: CacheArrays) -> CacheArrays:
     if cache.latent:
         return cache.mapped(_grown)
     return CacheArrays(cache.k, _grown(cache.v))
+
+
+def _other_scales(cache: CacheArrays) -> Iterator[CacheArrays]:
+    """Values with scales half as large again, and with those of the slot before."""
+    own = scales(cache.v)
+    for other in (own * np.float32(1.5), np.roll(own, 1, axis=1)):
+        yield CacheArrays(cache.k, with_scales(cache.v, other))
 
 
 def _negated(inputs: Inputs, attrs: Attrs) -> Iterator[Changes]:

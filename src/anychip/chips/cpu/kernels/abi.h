@@ -5,6 +5,7 @@
 // Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1, 6 q4_k,
 // 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1, 11 u4g32, 12 u4g64, 13 u4g128, 14 u8g32, 15 u8g64, 16 u8g128, 17 w8a8
 // (int8.h), 18 a table of parts (segments.h).
+// A cache may also be 32 int8 or 33 float8_e4m3: scaled.h.
 // Strides and sizes are in elements. T tokens or rows.
 #pragma once
 #include <cstdint>

@@ -14,6 +14,7 @@
 #include "attention_tiles.h"
 #include "micro.h"
 #include "pool.h"
+#include "scaled.h"
 
 namespace anychip {
 namespace {
@@ -119,7 +120,7 @@ void load_queries(Work& w) {
 }
 
 // Keys of a block as panels [KEYS / NR][depth][NR], values as [width / NR][KEYS][NR]; what lies past
-// the sequence's end is zeros. Asks for the next block on the way: pages lie anywhere.
+// the sequence's end is zeros; vectors that have scales are multiplied by them. Asks for the next block on the way: pages lie anywhere.
 template <class C>
 void load_block(Work& w, int64_t start) {
   const C *k = static_cast<const C*>(w.g.k_cache), *v = static_cast<const C*>(w.g.v_cache);
@@ -133,13 +134,21 @@ void load_block(Work& w, int64_t start) {
       fetch(k + at[j], dim * sizeof(C));
       fetch(v + at[j], dim * sizeof(C));
     }
+    V k_scale[W], v_scale[W];
+    for (int j = 0; SCALED<C> && j < W && j0 + j < count; ++j) {
+      k_scale[j] = vset(scale_of(k + at[j0 + j], dim));
+      v_scale[j] = vset(scale_of(v + at[j0 + j], dim));
+    }
     for (int64_t d = 0; d < w.s.depth; d += W) {
       V x[W];
       for (int j = 0; j < W; ++j) {
         bool there = j0 + j < count;
         x[j] = there ? load_part(k + at[j0 + j] + d, dim - d) : vzero();
+        if (SCALED<C> && there) x[j] = vmul(x[j], k_scale[j]);
         if (d >= w.s.width) continue;
-        V y = there && d < w.g.value_dim ? load_part(v + at[j0 + j] + d, w.g.value_dim - d) : vzero();
+        bool valued = there && d < w.g.value_dim;
+        V y = valued ? load_part(v + at[j0 + j] + d, w.g.value_dim - d) : vzero();
+        if (SCALED<C> && valued) y = vmul(y, v_scale[j]);
         vstore(values + d / NR * KEYS * NR + j * NR + d % NR, y);
       }
       transpose(x);
@@ -253,7 +262,7 @@ class Attention {
     Cut cut = cut_tiles(g, s.tokens, tiles);
     if (cut.status) return cut.status;
     count = cut.count, longest = cut.longest;
-    with_storage(g.cache_type, [&](auto* c) { load = load_block<std::remove_pointer_t<decltype(c)>>; });
+    with_cache(g.cache_type, [&](auto* c) { load = load_block<std::remove_pointer_t<decltype(c)>>; });
     with_activation(g.type, [&](auto* x) { run_typed<std::remove_pointer_t<decltype(x)>>(); });
     return OK;
   }

@@ -1,7 +1,7 @@
 // Writing to the paged cache: tokens into slots, pages onto pages.
 #include "abi.h"
 #include "pool.h"
-#include "simd.h"
+#include "scaled.h"
 
 namespace anychip {
 namespace {
@@ -15,6 +15,10 @@ void write_cache(const CacheWriteArgs& g, int64_t t) {
   C* to[2] = {static_cast<C*>(g.k_cache) + at, static_cast<C*>(g.v_cache) + at};
   for (int side = 0; side < (g.v_cache ? 2 : 1); ++side) {
     for (int64_t h = 0; h < g.kv_heads; ++h) {
+      if constexpr (SCALED<C>) {
+        store_scaled(to[side] + h * g.head_stride, from[side] + h * g.dim, g.dim);
+        continue;
+      }
       for (int64_t d = 0; d < g.dim; d += W) {
         int64_t left = g.dim - d;
         store_part(to[side] + h * g.head_stride + d, load_part(from[side] + h * g.dim + d, left), left);
@@ -34,7 +38,7 @@ EXPORT int32_t anychip_kv_write(const CacheWriteArgs* args) {
     if (g.slots[t] >= g.pages * g.page_size) return BAD_SLOT;
   }
   with_activation(g.type, [&](auto* x) {
-    with_storage(g.cache_type, [&](auto* c) {
+    with_cache(g.cache_type, [&](auto* c) {
       for_rows(g.pool, g.rows, 2 * g.kv_heads * g.dim, [&](int64_t first, int64_t last) {
         for (int64_t t = first; t < last; ++t) write_cache<std::remove_pointer_t<decltype(x)>, std::remove_pointer_t<decltype(c)>>(g, t);
       });
