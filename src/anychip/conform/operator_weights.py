@@ -42,7 +42,7 @@ SIZES = {
     "expert_mlp": {"T": 3, "K": 64, "I": 96, "E": 2, "P": 2},
 }
 """Sizes whose weights have whole blocks of 32 along K."""
-ALONG = {"attention_block": {"D": 2}, "mlp_block": {"I": 1}}
+ALONG = {"attention_block": {"D": 2}, "mlp_block": {"I": 1}, "expert_mlp": {"I": 1}}
 """Other sizes that make a K, and by how much."""
 
 

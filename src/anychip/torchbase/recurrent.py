@@ -25,7 +25,8 @@ def _runs(inputs: Inputs) -> list[Run]:
 
 def causal_conv1d(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Each sequence's inputs behind those that were kept, shifted by one for each weight."""
-    x, weight, state, bias = (inputs.get(n) for n in ("x", "weight", "state", "bias"))
+    x, weight, state = inputs["x"], inputs["weight"], inputs["state"]
+    bias = inputs.get("bias")
     kept, width = state.shape[1], weight.shape[1]
     lines = []
     for first, count, start, held, _target in _runs(inputs):
