@@ -25,7 +25,7 @@ def _runs(inputs: Inputs) -> list[Run]:
 
 def causal_conv1d(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Each sequence's inputs behind those that were kept, shifted by one for each weight."""
-    x, weight, state = inputs["x"], inputs["weight"], inputs["state"]
+    x, weight, state = (inputs[name] for name in ("x", "weight", "state"))
     bias = inputs.get("bias")
     kept, width = state.shape[1], weight.shape[1]
     lines = []
