@@ -38,8 +38,6 @@ SIZES = {
     "lm_head": {"T": 5, "K": 96, "V": 64},
     "attention_block": {"T": 3, "K": 96},
     "mlp_block": {"T": 3, "K": 64, "I": 96},
-    "grouped_linear": {"T": 5, "K": 96, "N": 64, "E": 2},
-    "expert_mlp": {"T": 3, "K": 64, "I": 96, "E": 2, "P": 2},
 }
 """Sizes whose weights have whole blocks of 32 along K."""
 ALONG = {"attention_block": {"D": 2}, "mlp_block": {"I": 1}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from anychip.ops.cases.attention import Heads, attention_inputs
@@ -75,8 +76,12 @@ def _expanded_attrs(sizes: Sizes) -> dict[str, Any]:
     return {"nope_dim": sizes["N"], "scale": (sizes["N"] + sizes["R"]) ** -0.5}
 
 
+_TOKENS = (*(n for n in ROWS if n < 130), 257)
+"""A recipe scores every pair of tokens over long vectors: fewer of the large ones."""
+
 _VECTORS = (
-    *BATCH,
+    replace(BATCH[0], sizes=_TOKENS),
+    *BATCH[1:],
     _HEADS,
     Dimension("L", 12, (1, 8, 12, 64, 512)),
     Dimension("R", 8, (0, 1, 2, 8, 64)),
@@ -85,6 +90,7 @@ _MANY: tuple[Sizes, ...] = (
     {"T": 33, "past": 0},
     {"T": 9, "decoding": 3, "L": 64, "R": 16},
     {"T": 129, "past": 127, "B": 1, "S": 1},
+    {"T": 1025, "past": 0, "B": 1, "H": 1, "S": 128},
     {"past": 1099, "S": 128, "L": 64, "R": 32},
     {"past": 0, "B": 1, "H": 1, "L": 1, "R": 0, "S": 1},
 )
