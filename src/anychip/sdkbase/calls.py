@@ -22,8 +22,9 @@ from anychip.contract.tensor import IndexPair, Tensor, TensorSpec, contiguous_st
 from anychip.contract.weights import Weight, WeightSpec
 from anychip.sdkbase.errors import ErrorTable
 
-CODES = {dtype.value: code for code, dtype in enumerate(DType)}
-"""Numbers of the dtypes in a call, in the contract's order."""
+_SHIMS_TAKE = tuple(dtype for dtype in DType if dtype is not DType.FLOAT8_E4M3)
+CODES = {dtype.value: code for code, dtype in enumerate(_SHIMS_TAKE)}
+"""Numbers of the dtypes in a call, in the contract's order; shims hold no scaled cache."""
 MAX_RANK, MAX_OPERANDS, MAX_ATTRIBUTES = 6, 20, 8
 OWN = {
     -9001: "its workspace is too small",
