@@ -70,6 +70,7 @@ class LifeRunner(TableRunner):
         for position in range(row.start, row.start + len(row.tokens)):
             page, offset = self.place(row.slot, position)
             self.memory[page][offset] = None
+        self.states[row.state_to] = None
 
 
 class Life:
