@@ -169,10 +169,10 @@ def make_gguf(
     model = make_hf_model(rope_scaling=rope_scaling, **model_options)
     writer = GGUFWriter(str(path), "llama")
     _write_settings(writer, rope_scaling)
-    _write_gguf_tokenizer(writer)
+    write_gguf_tokenizer(writer)
     for name, array in gguf_tensors(model).items():
         is_table = name in ("token_embd.weight", "output.weight")
-        _add_tensor(writer, name, array, (embedding_format if is_table else None) or format)
+        add_tensor(writer, name, array, (embedding_format if is_table else None) or format)
     if rope_scaling and rope_scaling["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(rope_scaling))
     writer.write_header_to_file()
@@ -252,7 +252,8 @@ def _write_settings(writer: Any, rope_scaling: dict[str, Any] | None) -> None:
         writer.add_rope_scaling_factor(rope_scaling["factor"])
 
 
-def _write_gguf_tokenizer(writer: Any) -> None:
+def write_gguf_tokenizer(writer: Any) -> None:
+    """The tiny tokenizer and its template as GGUF metadata."""
     described = json.loads(tiny_tokenizer().to_str())
     vocab = described["model"]["vocab"]
     tokens = sorted(vocab, key=vocab.__getitem__)
@@ -268,7 +269,8 @@ def _write_gguf_tokenizer(writer: Any) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def _add_tensor(writer: Any, name: str, array: np.ndarray, format: str) -> None:
+def add_tensor(writer: Any, name: str, array: np.ndarray, format: str) -> None:
+    """One tensor of a GGUF file in a format of gguf-py's, in lower case."""
     from gguf import GGMLQuantizationType, quants
 
     if array.ndim == 1 or format == "f32":

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "generate": "answer prompts offline, without a server",
     "chat": "talk to a model in the terminal, started here or at a URL",
     "chips": "list the installed chips, or why one is unavailable",
+    "models": "list the model families, and what each needs of a chip",
     "new-chip": "write an installable package for a chip of your own",
     "coverage": "which implementation serves each operator of a model, and what is missing",
     "conform": "prove that a chip keeps the contract, check by check; compare two such reports",

@@ -131,7 +131,7 @@ def _merged(
     exported = _from_environ(settings, environ)
     file = typed.get("config_file") or exported.get("config_file")
     from_file = _from_file(settings, str(file)) if file else {}
-    base = {"cache_dir": _default_cache(environ), **defaults}
+    base = {"cache_dir": _default_cache(environ), **_default_hub(environ), **defaults}
     return ServeConfig(**{**base, **from_file, **exported, **typed})
 
 
@@ -139,6 +139,14 @@ def _default_cache(environ: Mapping[str, str]) -> str:
     """The folder of the XDG base directory specification, which ignores relative paths."""
     base = environ.get("XDG_CACHE_HOME", "")
     return str(Path(base) / "anychip") if base.startswith("/") else "~/.cache/anychip"
+
+
+def _default_hub(environ: Mapping[str, str]) -> dict[str, str]:
+    """The hub that users of SGLang and vLLM choose by these variables."""
+    for name in ("SGLANG_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE"):
+        if environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
+            return {"model_source": "modelscope"}
+    return {}
 
 
 def _unknown_argument(parser: FlagParser, rest: Sequence[str]) -> str:

@@ -67,18 +67,18 @@ def cut(folder: Path, to: Path) -> Path:
 
 FOLDERS = {
     "is missing": lambda folder, to: without(folder, to, "config.json"),
-    "architecture 'Qwen2ForCausalLM' is not supported": lambda folder, to: with_config(
-        folder, to, architectures=["Qwen2ForCausalLM"], model_type="qwen2"
+    "architecture 'MambaForCausalLM' is not supported": lambda folder, to: with_config(
+        folder, to, architectures=["MambaForCausalLM"], model_type="mamba"
     ),
-    "rope scaling 'yarn' is not supported": lambda folder, to: with_config(
-        folder, to, rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}
+    "rope scaling 'spiral' is not supported": lambda folder, to: with_config(
+        folder, to, rope_parameters={"rope_type": "spiral", "factor": 4.0, "rope_theta": 1e4}
     ),
-    "'gptq' is not supported": lambda folder, to: with_config(
-        folder, to, quantization_config={"quant_method": "gptq", "bits": 4}
+    "quantization 'hqq' is not supported": lambda folder, to: with_config(
+        folder, to, quantization_config={"quant_method": "hqq", "bits": 4}
     ),
     "layers is 1000000000": lambda folder, to: with_config(folder, to, num_hidden_layers=10**9),
     "pickle files (pytorch_model.bin)": only_a_pickle,
-    "it is cut off or damaged, fetch it again": cut,
+    "it is cut off or damaged; fetch the model again": cut,
     "is not valid JSON": lambda folder, to: broken_config(folder, to),
 }
 
@@ -102,12 +102,16 @@ def test_a_missing_shard_is_named(tmp_path, capsys):
     second.unlink()
     capsys.readouterr()  # the progress of writing the shards
     told = refused(capsys, model, "--backend", "fake")
-    assert f"its file '{second.name}' is missing; download the folder again" in told
+    assert f"its file '{second.name}' is missing; fetch the model again" in told
 
 
 @pytest.mark.parametrize(
     ("keep", "text"),
-    [(0, "is empty"), (3000, "broken GGUF"), (-60_000, "cut off or damaged, fetch it again")],
+    [
+        (0, "is empty"),
+        (3000, "broken GGUF"),
+        (-60_000, "cut off or damaged; fetch the model again"),
+    ],
 )
 def test_a_cut_gguf_file(gguf, tmp_path, capsys, keep, text):
     file = tmp_path / "cut.gguf"
@@ -131,10 +135,10 @@ def test_a_format_that_we_do_not_read_is_named(gguf, tmp_path, capsys):
     name = b"blk.0.attn_q.weight"
     after = raw.find(name) + len(name)
     (dimensions,) = struct.unpack_from("<I", raw, after)
-    struct.pack_into("<I", raw, after + 4 + 8 * dimensions, 12)  # GGML_TYPE_Q4_K
+    struct.pack_into("<I", raw, after + 4 + 8 * dimensions, 15)  # GGML_TYPE_Q8_K
     file.write_bytes(raw)
     told = refused(capsys, file, "--backend", "fake")
-    assert "tensor 'blk.0.attn_q.weight': format q4_K is not supported; supported: " in told
+    assert "tensor 'blk.0.attn_q.weight': format q8_K is not supported; supported: " in told
     assert "convert the model to one of them" in told
 
 

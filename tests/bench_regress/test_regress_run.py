@@ -13,9 +13,10 @@ import pytest
 import crooked_chip
 from anychip.__main__ import main
 from anychip.bench.regress_baseline import Baseline, BaselineError, Known, load, save
-from anychip.bench.regress_cases import SETS, chosen
+from anychip.bench.regress_case_files import package_cases
 
-ONLY = "tiny-float32/17/*"
+ONLY = "llama-float32/17/[ch]*"
+WAYS = ("cold", "hit", "chunked")
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +44,19 @@ def accepted(asked: list[str], backend: str, reason: str = "the first") -> Path:
 def test_sound_chip_passes_without_a_baseline_and_is_told_so(asked, capsys) -> None:
     assert main([*asked, "--backend", "fake"]) == 0
     printed = capsys.readouterr()
-    assert "5 cases on fake: none is worse" in printed.out
+    assert "3 cases on fake: none is worse" in printed.out
     assert "There is no baseline in" in printed.err
     assert "name the folder with --baseline" in printed.err.lower()
     assert "--update --reason" in printed.err
     assert printed.err.count("\n") == 1  # cases that are sound have no line of their own
-    assert "tiny-float32/17/prefill" not in printed.out
+    assert "llama-float32/17/cold" not in printed.out
 
 
 def test_verbose_prints_the_figures_of_every_case(asked, capsys) -> None:
     assert main([*asked, "--backend", "fake", "--verbose"]) == 0
     printed = capsys.readouterr().out
-    for path in ("prefill", "chunked", "decode", "cached", "batch"):
-        assert f"tiny-float32/17/{path} " in printed
+    for path in WAYS:
+        assert f"llama-float32/17/{path} " in printed
     assert main([*asked, "--backend", "fake", "--verbose", "--json"]) == 2
     assert "--verbose: --json prints every case already" in capsys.readouterr().err
 
@@ -75,8 +76,8 @@ def test_case_that_is_worse_is_told_once_a_stream_with_its_file(asked, capsys) -
     wrong = ["--backend", "crooked", "--chip-option", "wrong=rms_norm"]
     assert main([*asked, *wrong]) == 1
     printed = capsys.readouterr()
-    for path in ("prefill", "chunked", "decode", "cached", "batch"):
-        key = f"tiny-float32/17/{path}"
+    for path in WAYS:
+        key = f"llama-float32/17/{path}"
         assert (printed.out.count(key), printed.err.count(key)) == (1, 1)
     assert "WARNING" not in printed.err
     (command, *_) = [line for line in printed.out.splitlines() if "next: " in line]
@@ -91,7 +92,7 @@ def test_sound_chip_passes_against_its_own_baseline(asked, capsys) -> None:
     assert main([*asked, "--backend", "fake"]) == 0
     assert "(the first), of this fingerprint" in capsys.readouterr().err
     known = load(path)
-    assert set(known.cases) == {case.key for case in chosen("ci", ONLY)}
+    assert set(known.cases) == {case.key for case in package_cases().chosen("small", ONLY)}
     assert known.history[0]["reason"] == "the first"
 
 
@@ -109,13 +110,13 @@ def test_broken_operator_is_found_and_named(asked, capsys, tmp_path: Path, op: s
         str(output),
     ]
     assert main(wrong) == 1
-    assert "5 cases on crooked: 5 worse" in capsys.readouterr().out
+    assert "3 cases on crooked: 3 worse" in capsys.readouterr().out
     text = (output / "regress.md").read_text()
     assert f"fake.{op}: {op} diverges from the oracle" in text
     found = json.loads((output / "regress.json").read_text())
-    assert found["worse"] == 5
+    assert found["worse"] == 3
     assert all(f"fake.{op}" in named["what"] for named in found["named"].values())
-    assert text.count("next: anychip replay-op ") == 5
+    assert text.count("next: anychip replay-op ") == 3
 
 
 def test_broken_operator_is_found_without_a_baseline(asked, capsys) -> None:
@@ -124,7 +125,7 @@ def test_broken_operator_is_found_without_a_baseline(asked, capsys) -> None:
 
 
 def test_wrong_token_is_found_though_its_logits_are_right(asked, capsys) -> None:
-    only = ["--only", "tiny-float32/17/prefill"]
+    only = ["--only", "llama-float32/17/cold"]
     assert main([*asked, *only, "--backend", "crooked", "--chip-option", "wrong=greedy"]) == 1
     printed = capsys.readouterr()
     assert "token 0 is" in printed.out
@@ -146,22 +147,23 @@ def test_other_fingerprint_is_compared_by_deviation_alone(asked, capsys) -> None
 def test_baseline_in_another_dtype_is_not_compared(asked, capsys) -> None:
     accepted(asked, "fake")
     assert main([*asked, "--backend", "fake", "--dtype", "bfloat16"]) == 0
-    assert "ok (the baseline is in float32)" in capsys.readouterr().out
+    assert "ok (the baseline is in float32)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_update_keeps_what_it_replaces_and_cases_that_were_not_run(asked) -> None:
     path = accepted(asked, "fake")
     raw = json.loads(path.read_text())
-    raw["cases"]["tiny-float32/17/decode"]["deviation"] = 0.25
-    raw["cases"]["gone/1/prefill"] = {"dtype": "float32", "deviation": 0.5}
+    raw["cases"]["llama-float32/17/cold"]["deviation"] = 0.25
+    raw["cases"]["gone/1/cold"] = {"dtype": "float32", "deviation": 0.5}
     path.write_text(json.dumps(raw))
     known = load(accepted(asked, "fake", "kernels sum in another order"))
     assert known.reason == "kernels sum in another order"
     assert [entry["reason"] for entry in known.history] == ["the first", known.reason]
-    change = known.history[-1]["changed"]["tiny-float32/17/decode"]
-    assert change["old"]["deviation"] == 0.25
-    assert change["new"]["deviation"] < 1e-5
-    assert known.cases["gone/1/prefill"].deviation == 0.5
+    assert known.history[0]["added"] == len(WAYS)
+    assert known.history[-1]["added"] == 0
+    assert known.history[-1]["replaced"]["llama-float32/17/cold"]["deviation"] == 0.25
+    assert known.cases["llama-float32/17/cold"].deviation < 1e-5
+    assert known.cases["gone/1/cold"].deviation == 0.5
 
 
 def test_update_without_a_reason_is_refused(asked, capsys) -> None:
@@ -171,7 +173,7 @@ def test_update_without_a_reason_is_refused(asked, capsys) -> None:
 
 
 def test_chip_without_figures_cannot_become_a_baseline(asked, capsys) -> None:
-    failing = ["--backend", "fake", "--chip-option", "fail_allocation=40"]
+    failing = ["--backend", "fake", "--chip-option", "fail_allocation=25"]
     assert main([*asked, *failing, "--update", "--reason", "none"]) == 1
     assert "out of memory" in capsys.readouterr().err
 
@@ -179,11 +181,12 @@ def test_chip_without_figures_cannot_become_a_baseline(asked, capsys) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"schema": 99}, "has schema 99, this version reads 1"),
+        ({"schema": 99}, "has schema 99, this version reads 2"),
         ({"cases": {"a": {"speed": 1}}}, "lacks something or has too much"),
         ({"more": 1}, "lacks something or has too much"),
         ({"cases": {"a": {"dtype": "float32", "deviation": "x"}}}, "`float`, got `str`"),
         ({"fingerprint": []}, "`object`, got `array`"),
+        ({"cases": {"a": {"dtype": "float32", "deviation": 1, "tokens": 1}}}, "`array`, got `int`"),
     ],
 )
 def test_baseline_of_another_kind_is_refused(asked, capsys, change, text: str) -> None:
@@ -219,10 +222,4 @@ def test_baseline_that_cannot_be_written_is_told_and_what_was_there_stays(tmp_pa
 
 def test_pattern_that_fits_nothing_is_refused(asked, capsys) -> None:
     assert main([*asked, "--backend", "fake", "--only", "huge/*"]) == 2
-    assert "no case of set ci fits 'huge/*'" in capsys.readouterr().err
-
-
-def test_keys_are_unique_and_the_ci_set_is_part_of_the_full_one() -> None:
-    for cases in SETS.values():
-        assert len({case.key for case in cases}) == len(cases)
-    assert {c.key for c in SETS["ci"]} < {c.key for c in SETS["full"]}
+    assert "no case of set small that fits 'huge/*'" in capsys.readouterr().err

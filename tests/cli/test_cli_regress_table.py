@@ -13,18 +13,24 @@ from anychip.bench.regress_baseline import Known
 from anychip.bench.regress_judge import Outcome
 from anychip.bench.regress_measure import Figures
 from anychip.bench.regress_report import Report
+from anychip.bench.regress_speed import Speeds, Spread
 from anychip.cli.regress_progress import Lines
 from anychip.cli.regress_table import draw
 
-FIGURES = ("tiny-bfloat16/130/prefill", "0.0112", "0.0337", "12,799", "13,700", "1,511", "1,600")
+KEY = "llama-bfloat16/page+1/retracted"
+FIGURES = (KEY, "0.0112", "0.0337", "12.80", "13.70", "1.51", "1.60", "12,799", "13,700")
 WHOLE = ("bfloat16 ", "0.0149")
+
+
+def speeds(ttft: float, tpot: float, throughput: float) -> Speeds:
+    return Speeds(*(Spread(x, 0.9 * x, 1.1 * x) for x in (ttft, tpot, throughput)))
 
 
 def outcome(*failed: str, deviation: float = 0.0112, note: str = "") -> Outcome:
     return Outcome(
-        "tiny-bfloat16/130/prefill",
-        Figures("bfloat16", deviation, prefill=12799.0, decode=1511.0),
-        Known("bfloat16", 0.0149, prefill=13700.0, decode=1600.0),
+        KEY,
+        Figures("bfloat16", deviation, speeds=speeds(12.8, 1.51, 12799.0)),
+        Known("bfloat16", 0.0149, speeds=speeds(13.7, 1.6, 13700.0)),
         0.0337,
         diverges=bool(failed),
         slower=False,
@@ -40,7 +46,7 @@ def drawn(width: int, *outcomes: Outcome, verbose: bool) -> str:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("width", [40, 80, 220])
 def test_figures_of_a_case_are_whole_and_its_verdict_is_there(width: int) -> None:
     text = drawn(width, outcome(), outcome("it is over", deviation=0.5), verbose=True)
     assert all(figure in text for figure in FIGURES)
@@ -50,29 +56,40 @@ def test_figures_of_a_case_are_whole_and_its_verdict_is_there(width: int) -> Non
     assert max(map(len, text.splitlines())) <= max(width, 80)
 
 
-@pytest.mark.parametrize(("width", "there"), [(80, False), (160, True)])
+@pytest.mark.parametrize(("width", "there"), [(80, False), (220, True)])
 def test_dtype_and_baseline_are_shown_where_there_is_room(width: int, there: bool) -> None:
     text = drawn(width, outcome(), verbose=True)
     assert [word in text for word in WHOLE] == [there, there]
 
 
-@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("width", [40, 80, 220])
 def test_model_is_one_row_with_the_case_nearest_to_its_limit(width: int) -> None:
     outcomes = [outcome(), outcome("over", deviation=float("nan")), outcome(note="no baseline")]
     text = drawn(width, *outcomes, verbose=False)
-    (row,) = [line for line in text.splitlines() if "tiny-bfloat16" in line]
-    assert row.split()[:8] == ["tiny-bfloat16", "3", "nan", "/", "0.0337", "0.93", "1", "worse"]
+    (row,) = [line for line in text.splitlines() if "llama-bfloat16" in line]
+    assert row.split()[:9] == [
+        "llama-bfloat16",
+        "3",
+        "nan",
+        "/",
+        "0.0337",
+        "-",
+        "0.93",
+        "1",
+        "worse",
+    ]
 
 
 def test_piped_progress_tells_every_tenth_case_and_each_that_is_worse(capsys) -> None:
-    lines = Lines()
+    seconds = iter((100.0, 105.0, 110.0))
+    lines = Lines(clock=lambda: next(seconds))
     lines.begins("20 cases", 20)
     for number in range(20):
         lines.case_ended(outcome("it is over") if number == 3 else outcome())
     assert capsys.readouterr().err.splitlines() == [
         "20 cases",
-        "tiny-bfloat16/130/prefill is worse: it is over",
-        "10 of 20 done",
+        f"{KEY} is worse: it is over",
+        "10 of 20 done, about 5 s left",
         "20 of 20 done",
     ]
 

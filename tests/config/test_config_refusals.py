@@ -90,7 +90,7 @@ SGLANG = {
     "--quantization": "--load-format",
     "--attention-backend": "--op",
     "--trust-remote-code": "--load-format",
-    "--revision": "--model-path",
+    "--model-checksum": "--revision",
     "--enable-lora": "--model-path",
     "--speculative-algorithm": "--max-running-requests",
     "--disaggregation-mode": "--chunked-prefill-size",

@@ -107,6 +107,15 @@ def test_cache_folder_follows_xdg():
     assert str(read("--build-dir /z").build_path) == "/z"
 
 
+@pytest.mark.parametrize("name", ["SGLANG_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE"])
+def test_other_engines_variable_chooses_the_hub_unless_we_are_told(name):
+    assert read().model_source == read(**{name: "0"}).model_source == "huggingface"
+    assert read(**{name: "true"}).model_source == "modelscope"
+    assert read("--model-source huggingface", **{name: "1"}).model_source == "huggingface"
+    exported = read(**{name: "1", "ANYCHIP_MODEL_SOURCE": "huggingface"})
+    assert exported.model_source == "huggingface"
+
+
 def test_test_hooks_come_from_the_environment_alone():
     config = read(ANYCHIP_TEST_RETRACT="3", ANYCHIP_RADIX_FORCE_MISS="1")
     assert config.force_retract_every == 3 and config.force_radix_miss

@@ -28,7 +28,7 @@ from anychip.ops.oracle import CacheArrays
 from conform.defective import chip_with, on_output, subject_of
 
 GOOD = {Status.PASS, Status.UNSUPPORTED}
-CACHE_OPS = ("kv_write", "kv_copy_pages", "paged_attention")
+CACHE_OPS = ("kv_write", "kv_copy_pages", "paged_attention", "latent_write")
 
 
 def proof(subject, key):

@@ -57,7 +57,7 @@ def test_missing_part_is_named():
 
 
 def test_unknown_name_is_named():
-    refused("'opne' is not part of contract 0.4", base=Good, opne=lambda self, angle: None)
+    refused("'opne' is not part of contract 0.5", base=Good, opne=lambda self, angle: None)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,26 @@ BATCH = {
 }
 ATTENTION = {"scale": 1.0, "causal": True, "window": 0, "softcap": 0.0}
 ROTARY = {"rotary_dim": D, "neox": True}
+LATENT = CacheSpec(CacheGroup(1, 1, 10, BF16, 16, latent=7), 9)
+ROUTE = {
+    "k": 2,
+    "scoring": "sigmoid",
+    "renormalize": True,
+    "groups": 4,
+    "groups_kept": 2,
+    "group_score": "top2",
+    "scale": 1.0,
+}
+EXPERTS = {
+    "x": x(T, K),
+    "gate_up": weight(3 * 2 * N, K),
+    "gate_up_bias": x(3, 2 * N, dtype=F32),
+    "down": weight(3 * K, N),
+    "down_bias": None,
+    "weights": x(T, 2, dtype=F32),
+    "ids": ints(T, 2),
+}
+EXPERT = {"experts_count": 3, "activation": "silu", "alpha": 0.0, "limit": 0.0}
 AB = {"a": x(4, 1, 3), "b": x(2, 3)}
 LOGITS = {"logits": x(R, V, dtype=F32)}
 SAMPLE = {
@@ -111,6 +131,39 @@ EXPECTED = {
         {"x": x(T, K), "weight": weight(V, K)},
         {"scale": 1.0, "softcap": 0.0},
         [x(T, V, dtype=F32)],
+    ),
+    "qk_norm": (
+        {"q": Q, "k": KEY, "q_weight": x(D, dtype=F32), "k_weight": x(D, dtype=F32)},
+        {"eps": 1e-6},
+        [Q, KEY],
+    ),
+    "swiglu_clamp_and_mul": ({"x": x(T, 2 * N)}, {"alpha": 1.7, "limit": 7.0}, [x(T, N)]),
+    "route_experts": (
+        {"logits": x(T, 16, dtype=F32), "bias": None},
+        ROUTE,
+        [x(T, 2, dtype=F32), ints(T, 2)],
+    ),
+    "grouped_linear": (
+        {"x": x(T, K), "weight": weight(3 * N, K), "experts": ints(T), "bias": None},
+        {"experts_count": 3},
+        [x(T, N)],
+    ),
+    "expert_mlp": (EXPERTS, EXPERT, [x(T, K)]),
+    "sink_attention": (
+        {"q": Q, "cache": CACHE, **BATCH, "sinks": x(H, dtype=F32)},
+        ATTENTION,
+        [Q],
+    ),
+    "latent_write": ({"cache": LATENT, "latent": x(T, 10), "slots": ints(T)}, {}, []),
+    "latent_attention": (
+        {"q": x(T, H, 10), "cache": LATENT, **BATCH},
+        {"value_dim": 7, **ATTENTION},
+        [x(T, H, 7)],
+    ),
+    "expanded_attention": (
+        {"q": x(T, H, 8), "cache": LATENT, "up": x(H, 9, 7), **BATCH},
+        {"nope_dim": 5, **ATTENTION},
+        [x(T, H, 4)],
     ),
     "silu_and_mul": ({"x": x(T, 2 * N)}, {}, [x(T, N)]),
     "gelu_tanh_and_mul": ({"x": x(T, 2 * N)}, {}, [x(T, N)]),
@@ -227,6 +280,17 @@ def wrong(op, **changes):
         ("kv_write", {"k": x(T, G + 1, D)}),
         ("paged_attention", {"positions": x(T, dtype=F32)}),
         ("matmul", {"b": x(4, 5)}),
+        ("kv_write", {"cache": LATENT, "k": x(T, 1, 10), "v": x(T, 1, 10)}),
+        ("paged_attention", {"cache": LATENT, "q": x(T, H, 10)}),
+        ("sink_attention", {"cache": LATENT, "q": x(T, H, 10)}),
+        ("latent_write", {"cache": CACHE, "latent": x(T, D)}),
+        ("latent_attention", {"cache": CACHE, "q": Q}),
+        ("expanded_attention", {"q": x(T, H, 9)}),
+        ("grouped_linear", {"weight": weight(3 * N + 1, K)}),
+        ("grouped_linear", {"bias": x(2, N, dtype=F32)}),
+        ("expert_mlp", {"gate_up": weight(3 * N, K)}),
+        ("expert_mlp", {"down": weight(3 * K + 3, N)}),
+        ("expert_mlp", {"gate_up_bias": x(3, N, dtype=F32)}),
         ("greedy", {"logits": x(R, V)}),
     ],
 )
@@ -234,6 +298,27 @@ def test_call_that_does_not_fit_is_refused_with_the_operator(op, changes):
     refusal, call = wrong(op, **changes)
     with refusal:
         call()
+
+
+@pytest.mark.parametrize(
+    ("op", "change", "said"),
+    [
+        ("route_experts", {"scoring": "tanh"}, "scoring tanh"),
+        ("route_experts", {"group_score": "mean"}, "group_score mean"),
+        ("route_experts", {"groups": 5}, "16 experts in 5 groups"),
+        ("route_experts", {"groups_kept": 5}, r"groups_kept = 5 must lie in 1 \.\. 4"),
+        ("route_experts", {"k": 9}, r"k = 9 must lie in 1 \.\. 8"),
+        ("route_experts", {"groups": 16, "groups_kept": 8}, "top2 of groups of 1"),
+        ("grouped_linear", {"experts_count": 0}, "36 rows, 0 experts"),
+        ("expert_mlp", {"activation": "relu"}, "activation relu"),
+        ("latent_attention", {"value_dim": 11}, r"value_dim = 11 must lie in 1 \.\. 10"),
+        ("expanded_attention", {"nope_dim": 9}, "nope_dim = 9"),
+    ],
+)
+def test_attributes_that_do_not_fit_are_refused(op, change, said):
+    inputs, attrs, _ = EXPECTED[op]
+    with pytest.raises(SignatureError, match=said):
+        infer_outputs(CATALOGUE[op], inputs, {**attrs, **change})
 
 
 def test_topk_bounds():

@@ -6,22 +6,30 @@ to a relative L2 of LIMIT however they were computed, and greedy tokens must be 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import contextlib
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 import tiny_models
 from answers.equality import Oracle, assert_answers, config, greedy, last_logits
 from anychip.engine.offline import OfflineEngine
-from anychip.model.checkpoint import open_checkpoint
+from anychip.model.checkpoint import Checkpoint, open_checkpoint
+from anychip.model.families import FAMILIES
+from anychip.model.folder import Folder
 from anychip.run.reference import reference_logits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from anychip.model.config import ModelConfig
+    from anychip.model.naming import Naming
 
 LIMIT = 1e-4
+BACKENDS = ("cpu", "fake", pytest.param("torch", marks=pytest.mark.slow))
 LIVELY = 1.2
 SIZES: dict[str, Any] = {
     "vocab_size": tiny_models.VOCAB,
@@ -47,9 +55,10 @@ def make_model(family: str, *, seed: int = 0, **settings: Any) -> Any:
     import transformers
 
     chosen = {k: v for k, v in {**SIZES, **settings}.items() if v is not None}
-    config = getattr(transformers, f"{family}Config")(**chosen)
+    network = getattr(transformers, f"{family}ForCausalLM")
+    config = network.config_class(**chosen)
     config._attn_implementation = "eager"
-    model = getattr(transformers, f"{family}ForCausalLM")(config).float().eval()
+    model = network(config).float().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -89,7 +98,7 @@ def true_logits(model: Any, ids: list[int]) -> np.ndarray:
     return found
 
 
-@contextmanager
+@contextlib.contextmanager
 def offline(folder: Path, **changes: Any) -> Iterator[OfflineEngine]:
     engine = OfflineEngine(config(folder, dtype="float32", **changes))
     try:
@@ -139,3 +148,33 @@ def assert_reference(model: Any, folder: Path, limit: float = LIMIT / 10) -> Non
     finally:
         checkpoint.close()
     assert relative(got, true_logits(model, ids)) < limit
+
+
+def assert_on(model: Any, path: Path, backend: str) -> None:
+    """assert_family on one backend: on cpu with a token alone and two prompts that begin alike,
+    with a short prompt elsewhere."""
+    some = (0, 2, 3) if backend == "cpu" else (1,)
+    assert_family(model, path, backend=backend, asked=[prompts()[i] for i in some])
+
+
+def error_with(model: Any, folder: Path, *, naming: Naming | None = None, **changes: Any) -> float:
+    """How far the oracle's logits are from transformers' where the folder is read otherwise.
+
+    naming: of its tensors instead of the family's. changes: of ModelConfig.
+    """
+    with contextlib.closing(open_checkpoint(folder)) as right:
+        config = dataclasses.replace(right.config, **changes)
+    naming = naming or FAMILIES[config.architecture].hf_names
+    ids = prompts()[3]
+    with contextlib.closing(Checkpoint(folder, Folder(folder), config, naming)) as wrong:
+        return relative(reference_logits(wrong, wrong.config, ids), true_logits(model, ids))
+
+
+def changed_error(model: Any, path: Path, change: Callable[[ModelConfig], ModelConfig]) -> float:
+    """Relative L2 of a network that is not the model's: what a mistake would look like."""
+    ids, checkpoint = prompts()[3], open_checkpoint(path)
+    try:
+        got = reference_logits(checkpoint, change(checkpoint.config), ids)
+    finally:
+        checkpoint.close()
+    return relative(got, true_logits(model, ids))

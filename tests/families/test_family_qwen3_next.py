@@ -34,7 +34,12 @@ SMALL: dict[str, Any] = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 8,
     "num_experts": 0,
-    "mlp_only_layers": [0, 1, 2, 3],
+}
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
 }
 MIXED = ["full_attention", "linear_attention"]
 TWO_LAYERS = {**SMALL, "num_hidden_layers": 2, "layer_types": MIXED}
@@ -51,16 +56,21 @@ def made(**settings: Any) -> Any:
     return make_model("Qwen3Next", **settings)
 
 
+def some_prompts() -> list[list[int]]:
+    """A token alone, and two that begin alike."""
+    return [prompts()[i] for i in (0, 2, 3)]
+
+
 def test_equals_transformers(tmp_path):
-    model = made(**SMALL)
+    model = made(**{**SMALL, **EXPERTS, "mlp_only_layers": [1]})
     save(model, tmp_path)
     assert_reference(model, tmp_path, ROUNDED)
-    assert_family(model, tmp_path)
+    assert_family(model, tmp_path, asked=some_prompts())
 
 
 def test_a_strict_chip_equals_transformers(tmp_path):
     model = made(**TWO_LAYERS)
-    assert_family(model, save(model, tmp_path), backend="fake")
+    assert_family(model, save(model, tmp_path), backend="fake", asked=some_prompts()[1:2])
 
 
 def fill(engine: OfflineEngine, value: float) -> None:
@@ -106,7 +116,7 @@ def test_retracted_requests_answer_alike(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"layer_types": MIXED * 2},
+        {"layer_types": MIXED * 2, **EXPERTS, "norm_topk_prob": False, "decoder_sparse_step": 2},
         {"linear_conv_kernel_dim": 2, "partial_rotary_factor": 0.5},
         {"linear_num_value_heads": 2, "linear_value_head_dim": 24, "tie_word_embeddings": True},
     ],

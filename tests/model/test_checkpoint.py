@@ -15,7 +15,7 @@ from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import dequantize
 from anychip.model.sources import Part
 
-BLOCK = ("q8_0", "q4_0", "q4_1")
+BLOCK = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
 JOINED = {
     "attention_norm": ("input_layernorm.weight",),
     "qkv": tuple(f"self_attn.{p}_proj.weight" for p in "qkv"),
@@ -192,7 +192,7 @@ def test_a_tensor_of_the_wrong_shape_is_named(tmp_path, format):
 def test_missing_paths_say_what_to_pass(tmp_path):
     with pytest.raises(CheckpointError, match="no such file or folder"):
         open_checkpoint(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="nothing is downloaded"):
+    with pytest.raises(CheckpointError, match="a model of a hub as ORG/NAME"):
         open_checkpoint("HuggingFaceTB/SmolLM2-135M")
     with pytest.raises(CheckpointError, match="folder is empty"):
         open_checkpoint(tmp_path)

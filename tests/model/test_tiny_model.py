@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from answers.equality import config, greedy
+from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.weights import HostWeight
 from anychip.engine.offline import OfflineEngine
 from anychip.model.checkpoint import open_checkpoint
@@ -21,6 +22,7 @@ from anychip.text.gguf_tokenizer import open_gguf_tokenizer
 
 FORMATS = ("float32", "float16", "bfloat16", "q8_0", "q4_0", "q4_1")
 PLAIN = FORMATS[:3]
+ALL_FORMATS = (*PLAIN, *BLOCK_FORMATS)
 
 
 def values(rows: int = 40) -> np.ndarray:
@@ -67,11 +69,11 @@ def test_a_format_or_a_width_that_cannot_be_is_refused():
         quantize(np.zeros((2, 20), np.float32), "q4_0")
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ALL_FORMATS)
 def test_the_gguf_package_reads_the_same_metadata_and_tensors(format, tmp_path):
     from gguf import GGUFReader
 
-    path = write_tiny(tmp_path, format)
+    path = write_tiny(tmp_path, format, layers=1, hidden=256, head_dim=64, intermediate=256)
     theirs = GGUFReader(path)
     fields = {k: f.contents() for k, f in theirs.fields.items() if not k.startswith("GGUF.")}
     assert read_gguf_metadata(path) == fields

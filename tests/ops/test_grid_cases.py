@@ -19,21 +19,31 @@ from anychip.ops.on_numpy import run_on_numpy
 from anychip.ops.oracle import CacheArrays, filled
 
 ALL = sorted(CATALOGUE)
-SLOW = {"attention_block", "paged_attention", "lm_head", "mlp_block", "gated_delta_rule"}
+SLOW = {
+    *("attention_block", "paged_attention", "lm_head", "mlp_block", "grouped_linear"),
+    *("expert_mlp", "sink_attention", "latent_attention", "expanded_attention"),
+    "gated_delta_rule",
+}
 """Whose large cases are left to the conformance runs on chips."""
 
 ONE_ELEMENT = "rows of one element have one answer"
 NO_CONTROL = {
     **dict.fromkeys(("argmax", "greedy", "sample", "softmax", "log_softmax"), ONE_ELEMENT),
-    **dict.fromkeys(("token_logprobs", "top_logprobs"), ONE_ELEMENT),
+    **dict.fromkeys(("token_logprobs", "top_logprobs", "route_experts"), ONE_ELEMENT),
     "arange": "its length alone decides the result, and that shows in the shape",
     "histogram": "everything falls into one bin",
 }
 """Operators of which some case with elements has no control -> why."""
 
-SHAPES_ONLY = {"dtype": "float16", "shape": (2, 3), "length": 5, "bins": 5, "k": 2, "n": 2}
+SHAPES_ONLY = {"dtype": "float16", "shape": (2, 3), "length": 5, "bins": 5, "k": 3, "n": 2}
 """Attributes that change what the outputs look like -> another value."""
-REDUNDANT = {("attention_block", "heads"): "the rows of qkv and the cache's shape fix it"}
+REDUNDANT = {
+    ("attention_block", "heads"): "the rows of qkv and the cache's shape fix it",
+    ("grouped_linear", "experts_count"): "the rows of the weight go with it",
+    ("expert_mlp", "experts_count"): "the rows of both weights go with it",
+    ("latent_attention", "value_dim"): "the result is as wide",
+    ("expanded_attention", "nope_dim"): "the result is as wide as what it leaves",
+}
 
 
 def looks(case):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anychip import hostops
-from anychip.contract.cache import CacheGroup, CacheSpec, CacheView
+from anychip.contract.cache import CacheGroup, CacheSpec, CacheView, latent_view
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.operators import OperatorTable
 from anychip.contract.signature import ArgKind, Tier
@@ -75,8 +75,9 @@ class Given:
 
     def _cache(self, arrays):
         pages, size, heads, dim = arrays.k.shape
-        spec = CacheSpec(CacheGroup(1, heads, dim, NAMES[arrays.k.dtype], size), pages)
-        view = CacheView(spec, tensor_of(arrays.k), tensor_of(arrays.v))
+        group = CacheGroup(1, heads, dim, NAMES[arrays.k.dtype], size, latent=arrays.latent)
+        spec, k = CacheSpec(group, pages), tensor_of(arrays.k)
+        view = latent_view(spec, k) if group.latent else CacheView(spec, k, tensor_of(arrays.v))
         self.operands.caches = (view,)
         return CacheRef(0, spec)
 

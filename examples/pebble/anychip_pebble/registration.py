@@ -20,7 +20,7 @@ from anychip_pebble.memory import CHIP, DeviceMemory, fact_of
 from anychip_pebble.operators import DeviceQueue, DeviceWeights, Stream, make_table
 
 
-@register_chip(CHIP, contract=(0, 4))
+@register_chip(CHIP, contract=(0, 5))
 class PebbleChip(Chip):
     """Vendor: one opened device of yours. This one exists in this process alone."""
 

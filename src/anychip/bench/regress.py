@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -11,45 +11,51 @@ from typing import Protocol
 
 from anychip.bench import regress_baseline as baselines
 from anychip.bench.regress_baseline import Baseline, BaselineError, Known
-from anychip.bench.regress_cases import DEMO, Case, chosen
+from anychip.bench.regress_cases import SMALL, Case, Cases, Place
 from anychip.bench.regress_judge import Outcome, Rules, judge
-from anychip.bench.regress_measure import (
-    Figures,
-    Named,
-    References,
-    first_divergence,
-    measure,
-    own_limit,
-)
+from anychip.bench.regress_measure import INFINITE, Figures, measure, place_of, prompts_of
+from anychip.bench.regress_model import config_of
+from anychip.bench.regress_naming import MOST_NAMED, Named, first_divergence
+from anychip.bench.regress_reference import References
 from anychip.bench.regress_report import Report, counted
+from anychip.bench.regress_speed import LEAST_SECONDS, Timing
 from anychip.config import ServeConfig
 from anychip.contract.discovery import open_chip
 from anychip.contract.registration import read_options
 from anychip.engine.loaded import LoadedModel
-from anychip.model.tiny import write_tiny
 from anychip.run.fingerprint import fingerprint_id, fingerprint_of
 from anychip.run.plan_run import chip_options
 
-CONTEXT = 512
 RETRIES = 4
 """How often a case that seems slower is measured again."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to run. config: the chip, and the demo model's path where the set has it.
+    """What to run. config: the chip, and the demo model's path where a case has it.
 
     folder: for the models that are written. only: a pattern over the cases' keys.
-    speed_limit: least share of the baseline's speed, 0: not judged.
+    speed_limit: least share of the baseline's speed, 0: not judged. repeats: timed runs of a case.
     """
 
     config: ServeConfig
-    set: str
+    cases: Cases
     baseline: Path
     folder: Path
+    set: str = SMALL
     only: str | None = None
     speed_limit: float = 0.5
     repeats: int = 3
+
+    @property
+    def chosen(self) -> tuple[Case, ...]:
+        """What is run."""
+        return self.cases.chosen(self.set, self.only)
+
+    @property
+    def timing(self) -> Timing:
+        """Where nobody judges the speed, no more runs are made than were asked for."""
+        return Timing(self.repeats, LEAST_SECONDS if self.speed_limit else 0.0)
 
 
 class Watcher(Protocol):
@@ -66,8 +72,8 @@ class Watcher(Protocol):
 
 
 def regress(asked: Question, watcher: Watcher) -> Report:
-    """Run and judge. Raises BaselineError and what a start raises."""
-    cases = chosen(asked.set, asked.only)
+    """Run and judge. Raises BaselineError, CasesError and what a start raises."""
+    cases = asked.chosen
     fingerprint = _fingerprint(asked.config)
     id = fingerprint_id(fingerprint)
     before = baselines.best(asked.baseline, asked.config.backend, fingerprint, id)
@@ -76,8 +82,8 @@ def regress(asked: Question, watcher: Watcher) -> Report:
     head = f"{counted(len(cases))} on {asked.config.backend}, fingerprint {id}. {compared}"
     watcher.begins(head, len(cases))
     run = _Run(asked, before.cases if before else {}, Rules(asked.speed_limit, same), watcher)
-    for model, group in groupby(cases, key=lambda case: case.model):
-        run.model(model, group)
+    for _, group in groupby(cases, key=lambda case: case.model):
+        run.model(list(group))
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return Report(
         asked.config.backend, date, fingerprint, id, compared, tuple(run.outcomes), run.named
@@ -89,7 +95,7 @@ def accept(folder: Path, report: Report, reason: str) -> Path:
 
     Raises BaselineError where the file that is there is none, or a case has no figures.
     """
-    lost = [outcome.key for outcome in report.outcomes if outcome.now.deviation == float("inf")]
+    lost = [outcome.key for outcome in report.outcomes if outcome.now.deviation == INFINITE]
     if lost:
         raise BaselineError(f"{lost[0]} has no figures to accept: mend it first, or use --only")
     old = baselines.best(folder, report.backend, report.fingerprint, report.fingerprint_id)
@@ -117,58 +123,55 @@ class _Run:
     outcomes: list[Outcome] = field(default_factory=list)
     named: dict[str, Named] = field(default_factory=dict)
 
-    def model(self, name: str, cases: Iterable[Case]) -> None:
+    def model(self, group: Sequence[Case]) -> None:
         """All cases of one model, loaded once."""
-        with LoadedModel(_config(self.asked, name)) as model:
-            references = References(model.opened.checkpoint)
-            for case in cases:
+        asked = self.asked
+        with LoadedModel(config_of(asked.config, asked.cases, group, asked.folder)) as model:
+            place = place_of(model, asked.cases.sizes.chunk)
+            one = _Model(model, place, References(model.opened.checkpoint, place.context))
+            known = len(self.named)
+            for case in group:
                 self.watcher.case_begins(case.key)
-                self._case(model, case, references)
-                self.watcher.case_ended(self.outcomes[-1])
+                outcome = self._case(one, case)
+                self.outcomes.append(outcome)
+                if (outcome.diverges or outcome.now.wrong) and len(self.named) < known + MOST_NAMED:
+                    self.named[case.key] = first_divergence(model, case, one.place)
+                self.watcher.case_ended(outcome)
 
-    def _case(self, model: LoadedModel, case: Case, references: References) -> None:
-        def judged(now: Figures) -> Outcome:
-            return judge(
-                case.key,
-                now,
-                self.before.get(case.key),
-                self.rules,
-                lambda: own_limit(model, case, references, now),
-            )
-
-        now = measure(model, case, references, self.asked.repeats)
-        outcome = judged(now)
+    def _case(self, one: _Model, case: Case) -> Outcome:
+        now = one.measure(case, self.asked.timing)
+        outcome = self._judged(one, case, now)
         for _ in range(RETRIES):  # others may have used the machine: the best counts
             if not outcome.slower:
                 break
-            again = measure(model, case, references, RETRIES * self.asked.repeats)
-            now = now.with_speed_of(again)
-            outcome = judged(now)
-        self.outcomes.append(outcome)
-        if outcome.diverges or now.wrong:
-            self.named[case.key] = first_divergence(model, case)
+            now = now.with_speed_of(one.measure(case, self.asked.timing.more(RETRIES)))
+            outcome = self._judged(one, case, now)
+        return outcome
+
+    def _judged(self, one: _Model, case: Case, now: Figures) -> Outcome:
+        before = self.before.get(case.key)
+        return judge(case.key, now, before, self.rules, lambda: one.limit(case))
 
 
-def _config(asked: Question, model: str) -> ServeConfig:
-    """The chip of the question, the model of the set, and nothing else that was configured."""
-    given = asked.config
-    path = given.model_path
-    if model != DEMO:
-        path = str(write_tiny(asked.folder, model.removeprefix("tiny-"), context=CONTEXT))
-    return ServeConfig(
-        model_path=path,
-        backend=given.backend,
-        device_index=given.device_index,
-        chip_option=given.chip_option,
-        op=given.op,
-        allow_host_ops=given.allow_host_ops,
-        dtype=given.dtype,
-        cache_dir=given.cache_dir,
-        build_dir=given.build_dir,
-        context_length=CONTEXT,
-        max_running_requests=4,
-        max_total_tokens=4 * CONTEXT,
-    )
+@dataclass(frozen=True)
+class _Model:
+    """A loaded model, what lengths mean on its chip, and what is right."""
+
+    model: LoadedModel
+    place: Place
+    references: References
+
+    def measure(self, case: Case, timing: Timing) -> Figures:
+        """A case's figures."""
+        return measure(self.model, case, self.place, self.references, timing)
+
+    def limit(self, case: Case) -> float:
+        """What rounding explains of a case where there is no baseline."""
+        dtype = self.model.opened.plan.dtype
+        if not case.how.scored:
+            return self.references.limit(dtype)
+        prompt = prompts_of(self.model, case, self.place)[0]
+        return self.references.score_limit(prompt, dtype)
 
 
 def _compared(asked: Question, before: Baseline | None, *, same: bool) -> str:

@@ -6,15 +6,16 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from anychip.bench.regress_measure import Figures
+from anychip.bench.regress_speed import Speeds
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class BaselineError(ValueError):
@@ -23,27 +24,34 @@ class BaselineError(ValueError):
 
 @dataclass(frozen=True)
 class Known:
-    """A case's figures as they were accepted. prefill, decode: tokens a second."""
+    """A case's figures as they were accepted. tokens: ids of the first request's answer.
+    perplexity: the chip's; change: share by which it is larger than the reference's."""
 
     dtype: str
     deviation: float
-    prefill: float | None = None
-    decode: float | None = None
+    tokens: tuple[int, ...] = ()
+    perplexity: float | None = None
+    change: float | None = None
+    speeds: Speeds | None = None
 
     @classmethod
     def of(cls, figures: Figures) -> Known:
         """What a run showed, rounded: more digits are noise."""
-        speeds = (_rounded(figures.prefill), _rounded(figures.decode))
-        return cls(figures.dtype, float(f"{figures.deviation:.3g}"), *speeds)
-
-
-def _rounded(speed: float | None) -> float | None:
-    return None if speed is None else float(f"{speed:.3g}")
+        found, speeds = figures.perplexity, figures.speeds
+        return cls(
+            figures.dtype,
+            float(f"{figures.deviation:.3g}"),
+            figures.tokens[0] if figures.tokens else (),
+            None if found is None else float(f"{found.chip:.6g}"),
+            None if found is None else float(f"{found.change:.2g}"),
+            None if speeds is None else speeds.rounded(),
+        )
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """Figures of one backend on one fingerprint. history: what each change replaced, in order."""
+    """Figures of one backend on one fingerprint. history: date and reason of each change, in order,
+    what it replaced (case -> figures) and the cases that it added."""
 
     backend: str
     fingerprint: Mapping[str, Any]
@@ -67,13 +75,12 @@ def load(path: Path) -> Baseline:
             "with --update --reason, in another --baseline folder"
         )
     try:
-        cases = {key: Known(**known) for key, known in raw.pop("cases").items()}
         del raw["schema"]
-        raw["history"] = tuple(raw["history"])
-        found = Baseline(cases=cases, **raw)
-        msgspec.convert(asdict(found), Baseline)  # each value of the type that is written there
-        return found
-    except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
+        unknown = raw.keys() - {f.name for f in fields(Baseline)}
+        if unknown:
+            raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
+        return msgspec.convert(raw, Baseline)
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise BaselineError(f"baseline {path} lacks something or has too much: {error}") from error
 
 
@@ -84,10 +91,10 @@ def save(folder: Path, baseline: Baseline) -> Path:
     """
     path = _path(folder, baseline.backend, baseline.fingerprint_id)
     partial = path.with_suffix(f".{os.getpid()}.partial")
-    text = json.dumps({"schema": SCHEMA, **asdict(baseline)}, indent=1, sort_keys=True)
+    text = _text(baseline)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -117,18 +124,42 @@ def updated(old: Baseline | None, new: Baseline) -> Baseline:
     old: of the same fingerprint.
     """
     before = old.cases if old else {}
-    changed = {
-        key: {"old": asdict(before[key]) if key in before else None, "new": asdict(known)}
-        for key, known in new.cases.items()
-        if before.get(key) != known
+    entry = {
+        "date": new.date,
+        "reason": new.reason,
+        "added": sum(key not in before for key in new.cases),
+        "replaced": {
+            key: _short(before[key])
+            for key, known in new.cases.items()
+            if key in before and before[key] != known
+        },
     }
-    entry = {"date": new.date, "reason": new.reason, "changed": changed}
-    return Baseline(
-        new.backend,
-        new.fingerprint,
-        new.fingerprint_id,
-        new.date,
-        new.reason,
-        {**before, **new.cases},
-        (*(old.history if old else ()), entry),
-    )
+    history = (*(old.history if old else ()), entry)
+    cases = {**before, **new.cases}
+    return replace(new, cases=cases, history=history)
+
+
+def _short(known: Known) -> dict[str, Any]:
+    """As JSON, without what is not there."""
+    return {key: value for key, value in asdict(known).items() if value not in (None, ())}
+
+
+def _text(baseline: Baseline) -> str:
+    """JSON with a line for each case: short, and a change of one is a change of one line."""
+    head = {"schema": SCHEMA, **asdict(replace(baseline, cases={}, history=()))}
+    del head["cases"], head["history"]
+    cases = [f"{json.dumps(k)}: {_dense(_short(known))}" for k, known in baseline.cases.items()]
+    parts = [
+        *(f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in head.items()),
+        f'"cases": {{\n  {_lines(sorted(cases))}\n }}',
+        f'"history": [\n  {_lines([_dense(entry) for entry in baseline.history])}\n ]',
+    ]
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def _lines(items: list[str]) -> str:
+    return ",\n  ".join(items)
+
+
+def _dense(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,201 +1,192 @@
-"""One case on a chip: its logits against the reference, its tokens, its speed."""
+"""One case on a chip: its logits against the reference, its tokens, its perplexity, its speed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anychip.bench.regress_cases import Case
-from anychip.contract.errors import ChipError
-from anychip.engine.checking import step_checker
+from anychip.bench.regress_cases import Case, Place
+from anychip.bench.regress_reference import References, ids
+from anychip.bench.regress_speed import Speeds, Timing, timed
 from anychip.engine.loaded import Answer, LoadedModel, Session, answers
-from anychip.hostops.views import Array
-from anychip.model.checkpoint import Checkpoint
 from anychip.ops.check import relative_l2
-from anychip.ops.composed_error import MULTIPLE
-from anychip.ops.limits import ROUNDOFF
-from anychip.run.divergences import DivergenceLog
-from anychip.run.reference import composed_logits, reference_logits
+from anychip.schedule.hooks import SchedulerHooks
 
-FIRST_ID = 3
-"""Token ids below are special in the tiny model."""
+INFINITE = float("inf")
+BIAS = 4.0
+"""Roundings of 100 tokens and more cancel to a tenth; a quarter is none."""
+Pairs = Sequence[tuple[list[int], Answer]]
 
-LEAST_SECONDS = 0.05
-"""A case is timed for at least this long."""
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Of a prompt: e to the mean loss of its tokens, on the chip and by the reference. size: root
+    mean square of the reference's log probabilities."""
+
+    chip: float
+    reference: float
+    size: float
+
+    @property
+    def change(self) -> float:
+        """Share by which the chip's is larger than the reference's."""
+        return self.chip / self.reference - 1
+
+    def limit(self, deviation: float) -> float:
+        """Largest change that is no bias, where log probabilities may be off by `deviation`.
+
+        All errors on one side would change it by e^(deviation * size) - 1; errors of either sign
+        cancel, so that a part of it, 1 / BIAS, is more than rounding makes."""
+        return math.expm1(min(deviation * self.size, 700.0)) / BIAS
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a case showed. deviation: largest relative L2 of its logits against the reference.
-
-    tokens: of each request. prefill, decode: tokens a second, of the best run; None where the route
-    does not do that. wrong: what is wrong whatever the baseline says (a token, an error), or empty.
+    """What a case showed. deviation: largest relative L2 of its logits against the reference; of a
+    scored prompt, of its log probabilities. tokens: of each request. differs: index of the first
+    token that is not the reference's best. wrong: what is wrong whatever the baseline says (a
+    token that rounding does not explain, an error), or empty.
     """
 
     dtype: str
     deviation: float
     tokens: tuple[tuple[int, ...], ...] = ()
-    prefill: float | None = None
-    decode: float | None = None
+    differs: int | None = None
+    perplexity: Perplexity | None = None
+    speeds: Speeds | None = None
     wrong: str = ""
 
     def with_speed_of(self, other: Figures) -> Figures:
         """The same, each speed the better of both."""
-        return replace(
-            self,
-            prefill=_better(self.prefill, other.prefill),
-            decode=_better(self.decode, other.decode),
-        )
+        if self.speeds is None or other.speeds is None:
+            return self
+        return replace(self, speeds=self.speeds.better(other.speeds))
 
 
-@dataclass(frozen=True)
-class Named:
-    """What diverges in a case, or what to look at instead. saved: the file of the call and the
-    command that runs it again, or why there is none; empty where no operator diverges."""
-
-    what: str
-    saved: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.what}. {self.saved}" if self.saved else self.what
-
-
-def _better(speed: float | None, other: float | None) -> float | None:
-    return None if speed is None or other is None else max(speed, other)
-
-
-@dataclass
-class References:
-    """Reference logits of one model by sequence: routes share prompts."""
-
-    checkpoint: Checkpoint
-    _known: dict[tuple[int, ...], Array] = field(default_factory=dict)
-
-    def logits(self, prompt: Sequence[int], tokens: Sequence[int]) -> Array:
-        """Float64 [len(tokens), V]: what each token should have been chosen from."""
-        return self.whole((*prompt, *tokens[:-1]))[len(prompt) - 1 :]
-
-    def whole(self, sequence: tuple[int, ...]) -> Array:
-        """Float64 [len(sequence), V]: what should follow each position."""
-        if sequence not in self._known:
-            config = self.checkpoint.config
-            self._known[sequence] = reference_logits(self.checkpoint, config, sequence)
-        return self._known[sequence]
-
-
-def measure(model: LoadedModel, case: Case, references: References, repeats: int) -> Figures:
-    """Run a case. Raises ChipError where the device is lost."""
-    prompts = prompts_of(case, model.opened.checkpoint.config.vocab_size)
+def measure(
+    model: LoadedModel, case: Case, place: Place, references: References, timing: Timing
+) -> Figures:
+    """Run a case. Raises ChipError where the device is lost, CasesError."""
+    prompts = prompts_of(model, case, place)
     dtype = model.opened.plan.dtype.value
-    with model.session(chunk=case.route.chunk) as session:
-        found = _run(session, case, prompts)
+    with session_of(model, case, place) as session:
+        found = run_case(session, case, prompts)
         tokens = tuple(tuple(a.tokens) for a in found)
         errors = [a.error for a in found if a.error]
         if errors:
-            return Figures(dtype, float("inf"), tokens, wrong=errors[0])
+            return Figures(dtype, INFINITE, tokens, wrong=errors[0])
         pairs = list(zip(prompts, found, strict=True))
-        wrong = _prefix_missed(case, found) or _wrong_token(references, pairs)
-        deviation = max(
-            relative_l2(references.logits(p, a.tokens), np.array(a.logits)) for p, a in pairs
-        )
-        prefill, decode = _speeds(session, case, prompts, repeats)
-    return Figures(dtype, deviation, tokens, prefill, decode, wrong)
+        seen = _compared(references, case, pairs)
+        wrong = _missed(case, place, pairs) or seen.wrong
+        speeds = _speeds(session, case, prompts, timing)
+    return replace(seen, dtype=dtype, tokens=tokens, wrong=wrong, speeds=speeds)
 
 
-def own_limit(model: LoadedModel, case: Case, references: References, now: Figures) -> float:
-    """What rounding explains where there is no baseline: as many times the error of the recipes
-    in the same dtype, at every position of the same tokens, as conformance allows."""
-    checkpoint, dtype = model.opened.checkpoint, model.opened.plan.dtype
-    worst = ROUNDOFF[dtype]
-    prompts = prompts_of(case, checkpoint.config.vocab_size)
-    for prompt, tokens in zip(prompts, now.tokens, strict=False):
-        sequence = (*prompt, *tokens[:-1])
-        found = composed_logits(checkpoint, checkpoint.config, sequence, dtype)
-        worst = max(worst, relative_l2(references.whole(sequence), found))
-    return MULTIPLE * worst
+def place_of(model: LoadedModel, chunk: int) -> Place:
+    """What a case's lengths mean here. chunk: the one that is asked for; chips may take less."""
+    opened, plan = model.opened, model.opened.plan
+    chunk, hits = min(chunk, opened.chunk), plan.states is None
+    return Place(plan.group.page_size, chunk, plan.context_length, hits)
 
 
-def first_divergence(model: LoadedModel, case: Case) -> Named:
-    """Run the case with every operator against the oracle; the first that diverges, or what to
-    look at instead."""
-    config, opened = model.config, model.opened
-    judge = step_checker(opened, config.check_ops_path)
-    options = config.chip_option
-    kept = DivergenceLog(config.check_ops_path, opened.chip, config.device_index, options)
-    judge.keep = kept.keep  # the report tells of it, not the log
-    prompts = prompts_of(case, model.opened.checkpoint.config.vocab_size)
-    with model.session(chunk=case.route.chunk) as session:
-        session.runner.checker = judge
-        try:
-            _run(session, case, prompts)
-        except ChipError as error:
-            return Named(str(error))
-        finally:
-            session.runner.checker = None  # it would log its counts at the end
-            judge.close()
-        for found in judge.found.values():
-            return Named(str(found), found.kept)
-        return Named(
-            f"no operator diverges from the oracle in {judge.checked} calls: look at weights, "
-            "caches and page tables"
-        )
+@contextmanager
+def session_of(model: LoadedModel, case: Case, place: Place) -> Iterator[Session]:
+    """An engine that goes the case's way."""
+    chunk = place.chunk if case.how.chunked else None
+    hooks = SchedulerHooks(force_retract_every=case.how.retract_every)
+    with model.session(chunk=chunk, hooks=hooks) as session:
+        yield session
 
 
-def prompts_of(case: Case, vocabulary: int) -> list[list[int]]:
-    """Token ids of each request, the same in every run."""
-    noise = np.random.default_rng(case.length)
-    return [noise.integers(FIRST_ID, vocabulary, n).tolist() for n in case.lengths]
+def prompts_of(model: LoadedModel, case: Case, place: Place) -> list[list[int]]:
+    """Token ids of each request, the same in every run. Raises CasesError."""
+    lengths = case.lengths(place)
+    vocabulary = model.opened.checkpoint.config.vocab_size
+    return [ids(lengths[0] + n, length, vocabulary) for n, length in enumerate(lengths)]
 
 
-def _run(session: Session, case: Case, prompts: list[list[int]]) -> list[Answer]:
-    if case.route.cached:
-        answers(session, prompts, 1, keep_logits=False)
-    return answers(session, prompts, case.route.tokens)
+def run_case(session: Session, case: Case, prompts: list[list[int]]) -> list[Answer]:
+    """Answers, with the logits that tokens were chosen from."""
+    if case.how.warm:
+        warm(session, prompts)
+    return answers(session, prompts, case.how.tokens, score=case.how.scored)
 
 
-def _speeds(
-    session: Session, case: Case, prompts: list[list[int]], repeats: int
-) -> tuple[float | None, float | None]:
-    """Prefill and decode tokens a second, of the best run: others use the machine as well, and a
-    run of a millisecond is either disturbed or not. As many runs as asked for, and more where these
-    are over too soon."""
-    runs: list[tuple[float, float]] = []
-    begun = time.perf_counter()
-    while len(runs) < repeats or time.perf_counter() - begun < LEAST_SECONDS:
-        runs.append(_timed(session, case, prompts))
-    prefill, decode = (max(speeds) for speeds in zip(*runs, strict=True))
-    return prefill, decode if case.route.tokens > 1 else None
+def warm(session: Session, prompts: list[list[int]]) -> None:
+    """Compute prompts that part from these at the last token."""
+    others = [[*prompt[:-1], prompt[-1] - 1] for prompt in prompts]
+    answers(session, others, 1, keep_logits=False)
 
 
-def _timed(session: Session, case: Case, prompts: list[list[int]]) -> tuple[float, float]:
-    """Tokens a second of one more run: prefill, and decode, 0 where there is none."""
-    if not case.route.cached:
-        session.engine.flush_cache()
-    found = answers(session, prompts, case.route.tokens, keep_logits=False)
-    first = max(a.times[0] for a in found)
-    later = sum(len(a.tokens) - 1 for a in found)
-    last = max(a.times[-1] for a in found)
-    return sum(map(len, prompts)) / first, later / (last - first) if later else 0.0
+def _compared(references: References, case: Case, pairs: Pairs) -> Figures:
+    """Deviation, tokens and perplexity; dtype and speeds are the caller's to add."""
+    if case.how.scored:
+        return _scored(references, pairs)
+    differs: list[int] = []
+    deviation, wrong = 0.0, ""
+    for prompt, answer in pairs:
+        wanted = references.logits(prompt, answer.tokens)
+        if len(answer.logits) != len(answer.tokens):
+            return Figures("", INFINITE, wrong="the engine lost a token's logits")
+        deviation = _worse(deviation, relative_l2(wanted, np.array(answer.logits)))
+        at = [n for n, row in enumerate(wanted) if answer.tokens[n] != int(row.argmax())]
+        differs += at[:1]
+        wrong = wrong or _unexplained(answer, wanted, at)
+    return Figures("", deviation, differs=min(differs, default=None), wrong=wrong)
 
 
-def _prefix_missed(case: Case, found: list[Answer]) -> str:
-    missed = case.route.cached and not all(a.cached for a in found)
-    return "the prefix cache was not hit" if missed else ""
+def _worse(one: float, other: float) -> float:
+    """The larger one; what is not a number is worst."""
+    return other if np.isnan(other) or other > one else one
 
 
-def _wrong_token(references: References, pairs: list[tuple[list[int], Answer]]) -> str:
+def _unexplained(answer: Answer, wanted: np.ndarray, at: Sequence[int]) -> str:
     """The first token that is not the reference's best, unless its logits explain it: the
     reference's margin must then be under twice the error of the logits."""
-    for prompt, answer in pairs:
-        wanted_rows = references.logits(prompt, answer.tokens)
-        rows = zip(answer.tokens, answer.logits, wanted_rows, strict=True)
-        for index, (token, got, wanted) in enumerate(rows):
-            best = int(wanted.argmax())
-            margin = float(wanted[best] - wanted[token])
-            error = float(np.abs(got - wanted).max())
-            if token != best and not margin < 2 * error:
-                return f"token {index} is {token}, not {best} (margin {margin:.3g})"
+    for index in at:
+        row, token, best = wanted[index], answer.tokens[index], int(wanted[index].argmax())
+        margin = float(row[best] - row[token])
+        error = float(np.abs(answer.logits[index] - row).max())
+        if not margin < 2 * error:
+            return f"token {index} is {token}, not {best} (margin {margin:.3g})"
     return ""
+
+
+def _scored(references: References, pairs: Pairs) -> Figures:
+    """Of the first prompt: how probable its tokens were."""
+    prompt, answer = pairs[0]
+    wanted, got = references.scores(prompt), np.array(answer.scores)
+    if got.shape != wanted.shape:
+        text = f"{got.size} of {wanted.size} prompt tokens have a probability"
+        return Figures("", INFINITE, wrong=text)
+    if not wanted.size:
+        return Figures("", 0.0)
+    deviation = relative_l2(wanted, got)
+    size = float(np.sqrt(np.mean(wanted**2)))
+    chip, reference = (float(np.exp(-scores.mean())) for scores in (got, wanted))
+    return Figures("", deviation, perplexity=Perplexity(chip, reference, size))
+
+
+def _missed(case: Case, place: Place, pairs: Pairs) -> str:
+    """What the way was to provoke and did not."""
+    for prompt, answer in pairs:
+        whole = (len(prompt) - 1) // place.page * place.page
+        if case.how.warm and place.hits and whole and not answer.cached:
+            return "the prefix cache was not hit"
+    if case.how.retract_every and not any(answer.retractions for _, answer in pairs):
+        return "no request was retracted"
+    return ""
+
+
+def _speeds(session: Session, case: Case, prompts: list[list[int]], timing: Timing) -> Speeds:
+    def run() -> list[Answer]:
+        session.engine.flush_cache()
+        if case.how.warm:
+            warm(session, prompts)
+        return answers(session, prompts, case.how.tokens, keep_logits=False, score=case.how.scored)
+
+    return timed(run, timing, sum(map(len, prompts)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.cli.output import say
 from anychip.config import ConfigError, FlagParser, ServeConfig, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
@@ -103,7 +103,7 @@ def run(argv: Sequence[str]) -> int:
     )
     try:
         check_chips(asked)
-        found = bisect(dataclasses.replace(asked, config=with_demo_model(config)), _progress)
+        found = bisect(dataclasses.replace(asked, config=with_model(config)), _progress)
     except (CannotJudge, *REFUSALS) as error:
         print(f"anychip: cannot be judged: {error}", file=sys.stderr)
         return 2

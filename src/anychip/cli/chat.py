@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anychip.cli.chat_answers import Local
 from anychip.cli.chat_session import COMMANDS, OURS, Session, as_value
 from anychip.cli.chat_terminal import Terminal
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.config import (
     OFFLINE,
     ConfigError,
@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
     options = ChatOptions(**own_values(ChatOptions, namespace))
     params = {name: _value(name, text) for name, text in options.params.items()}
     level = config.log_level.upper()
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    _set_up_log(level)
     history = user_path(options.history, "--history") if options.history else None
     if options.url:
         _refuse_idle(namespace)
@@ -105,12 +105,21 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if options.api_key:
         raise ConfigError("--api-key: there is no server to send it to; add --url or leave it out")
-    config = with_demo_model(config)
+    config = with_model(config)
     from anychip.offline import Engine
 
     with Engine(config) as engine:
         _talk(Local(engine), history, options.system, {"temperature": 0, **params})
     return 0
+
+
+def _set_up_log(level: str) -> None:
+    """Beside the log of that level, a terminal shows how much of the model is loaded."""
+    from anychip.engine.passing import LOGGER, LogWriter
+
+    logging.basicConfig(level=level, handlers=[LogWriter()], format="%(levelname)s %(message)s")
+    if sys.stderr is not None and sys.stderr.isatty():
+        logging.getLogger(LOGGER).setLevel(logging.INFO)
 
 
 def _talk(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.cli.output import drawing, say
 from anychip.config import OFFLINE, ConfigError, FlagParser, ServeConfig, parse, serve_parser
 
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
         return _catalogue(config, namespace)
     if namespace.markdown:
         raise ConfigError("--markdown: only with --catalogue")
-    config = with_demo_model(config)
+    config = with_model(config)
     from anychip.run.coverage import coverage
 
     report = coverage(config)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.cli.output import drawing, say
 from anychip.config import CHECKED, FlagParser, ServeConfig, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
@@ -65,8 +65,9 @@ def run(argv: Sequence[str]) -> int:
     """Print the findings as they are made; 1 where one is bad."""
     config, namespace = parse(add_arguments(), argv)
     options = DoctorOptions(**own_values(DoctorOptions, namespace))
+    if config.check_ops or config.model_path is not None:
+        config = with_model(config)
     if config.check_ops:
-        config = with_demo_model(config)
         limit = f"at most {options.check_timeout:g} s (--check-timeout)"
         print(f"anychip: checked steps run in a process of their own, {limit}", file=sys.stderr)
     from anychip.contract.build import Verdict

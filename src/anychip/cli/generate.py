@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.cli.output import say
 from anychip.config import CHECKED, ConfigError, FlagParser, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
@@ -88,9 +88,11 @@ def run(argv: Sequence[str]) -> int:
     config, namespace = parse(add_arguments(), argv)
     options = GenerateOptions(**own_values(GenerateOptions, namespace))
     params, prompts = options.sampling(), read_prompts(namespace)
-    config = with_demo_model(config)
+    config = with_model(config)
     level = config.log_level.upper()
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
+    from anychip.engine.passing import LogWriter
+
+    logging.basicConfig(level=level, handlers=[LogWriter()], format="%(levelname)s %(message)s")
     from anychip.engine.build import end_checks
     from anychip.engine.offline import OfflineEngine
 

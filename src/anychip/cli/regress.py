@@ -19,6 +19,7 @@ from anychip.flags import Flag, add_flags, declared
 from anychip.settings import user_path
 
 if TYPE_CHECKING:
+    from anychip.bench.regress_cases import Cases
     from anychip.bench.regress_report import Report
     from anychip.config import ServeConfig
 
@@ -33,15 +34,20 @@ WIDE = 200
 class RegressOptions:
     """What is run, what it is compared with, and where the report goes."""
 
-    set: str = declared(
-        "ci",
+    full: bool = declared(
+        False,
         Flag(
-            ("--set",),
+            ("--full",),
             _GROUP,
-            "ci: tiny models, every format and path; full: longer ones and the demo model too",
-            "SET",
-            choices=("ci", "full"),
+            "every structure, format, length and way, and the demo model; else a small set",
         ),
+    )
+    cases: str | None = declared(
+        None,
+        Flag(("--cases",), _GROUP, "run the cases of this YAML file, see docs/regress.md", "FILE"),
+    )
+    list: bool = declared(
+        False, Flag(("--list",), _GROUP, "print the names of the cases and run none")
     )
     dtype: str = declared(
         "auto",
@@ -54,7 +60,7 @@ class RegressOptions:
         ),
     )
     only: str | None = declared(
-        None, Flag(("--only",), _GROUP, "cases that fit a pattern, such as 'tiny-q8_0/*'", "GLOB")
+        None, Flag(("--only",), _GROUP, "cases that fit a pattern, such as 'llama-q8_0/*'", "GLOB")
     )
     baseline: str = declared(
         "bench/baselines",
@@ -101,6 +107,11 @@ class RegressOptions:
     )
     json: bool = declared(False, Flag(("--json",), _GROUP, "print one JSON object"))
 
+    @property
+    def set(self) -> str:
+        """The cases' set."""
+        return "full" if self.full else "small"
+
     def __post_init__(self) -> None:
         if self.json and self.verbose:
             raise ConfigError("--verbose: --json prints every case already; leave one out")
@@ -114,14 +125,15 @@ def add_arguments() -> FlagParser:
     """The parser of this command."""
     parser = serve_parser(
         "anychip regress",
-        "Run small models in every format, length and path; compare logits and tokens with the"
-        " oracle, and figures with those accepted before. Exit code 1 where something is worse.",
+        "Run small models of every structure, format, length and way; compare logits and tokens"
+        " with the oracle, and figures with those accepted before. Exit code 1 where something is"
+        " worse.",
         OBEYED,
     )
     add_flags(parser, RegressOptions)
     parser.show_examples(
         "anychip regress --backend mychip --output out",
-        "anychip regress --backend mychip --update --reason 'linear sums in blocks of 64'",
+        "anychip regress --backend mychip --full --update --reason 'linear sums in blocks of 64'",
     )
     return parser
 
@@ -132,7 +144,12 @@ def run(argv: Sequence[str]) -> int:
     options = RegressOptions(**own_values(RegressOptions, namespace))
     level = config.log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s")
-    report = _report(config, options)
+    cases = _cases(options)
+    if options.list:
+        for case in cases.chosen(options.set, options.only):
+            say(case.key)
+        return 0
+    report = _report(config, options, cases)
     if options.json:
         say(_as_json(report))
     else:
@@ -148,22 +165,36 @@ def run(argv: Sequence[str]) -> int:
     return 1 if report.worse else 0
 
 
-def _report(config: ServeConfig, options: RegressOptions) -> Report:
+def _cases(options: RegressOptions) -> Cases:
+    """What there is to run. Raises CasesError, ConfigError where that is nothing."""
+    from anychip.bench.regress_case_files import package_cases, user_cases
+
+    if options.cases is None:
+        found = package_cases()
+    else:
+        found = user_cases(user_path(options.cases, "--cases"))
+    if not found.chosen(options.set, options.only):
+        pattern = "" if options.only is None else f" that fits {options.only!r}"
+        flag = "--cases" if options.only is None else "--only"
+        raise ConfigError(f"{flag}: there is no case of set {options.set}{pattern}; try --list")
+    return found
+
+
+def _report(config: ServeConfig, options: RegressOptions, cases: Cases) -> Report:
     from anychip.bench.regress import Question, regress
-    from anychip.bench.regress_cases import DEMO, chosen
+    from anychip.bench.regress_cases import DEMO
     from anychip.cli.regress_progress import progress
 
-    cases = chosen(options.set, options.only)
-    if not cases:
-        raise ConfigError(f"--only: no case of set {options.set} fits {options.only!r}")
-    if any(case.model == DEMO for case in cases):
+    chosen = cases.chosen(options.set, options.only)
+    if any(cases.structures[case.structure].model == DEMO for case in chosen):
         config = with_demo_model(dataclasses.replace(config, model_path=None))
     with tempfile.TemporaryDirectory(prefix="anychip-regress-") as folder:
         asked = Question(
             config,
-            options.set,
+            cases,
             user_path(options.baseline, "--baseline"),
             Path(folder),
+            set=options.set,
             only=options.only,
             speed_limit=options.speed_limit,
             repeats=options.repeats,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,9 +26,16 @@ def progress() -> Iterator[Watcher]:
         yield Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[key]}", markup=False))
+    case = TextColumn("{task.fields[key]}", markup=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), case)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield Bar(bar)
 
@@ -58,14 +67,17 @@ class Bar:
 
 
 class Lines:
-    """A line for each case that is worse, and one for every tenth."""
+    """A line for each case that is worse, and one for every tenth: how far, and how long yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: seconds."""
         self._done, self._count = 0, 0
+        self._clock, self._begun = clock, 0.0
 
     def begins(self, text: str, cases: int) -> None:
         """The head line."""
         self._done, self._count = 0, cases
+        self._begun = self._clock()
         self._say(text)
 
     def case_begins(self, key: str) -> None:
@@ -77,7 +89,13 @@ class Lines:
         if not outcome.ok:
             self._say(_line(outcome))
         if self._done % EVERY == 0:
-            self._say(f"{self._done} of {self._count} done")
+            self._say(f"{self._done} of {self._count} done{self._left()}")
+
+    def _left(self) -> str:
+        """The rest, if it goes on as it did."""
+        left = self._count - self._done
+        seconds = (self._clock() - self._begun) / self._done * left
+        return f", about {math.ceil(seconds)} s left" if left else ""
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)

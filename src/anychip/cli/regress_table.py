@@ -11,12 +11,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from anychip.bench.regress_report import COLUMNS, Report, rows
+from anychip.bench.regress_report import COLUMNS, TEXTS, Report, rows, spreads
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from anychip.bench.regress_judge import Outcome
+    from anychip.bench.regress_report import Pair
 
 ANY = 10_000
 """Columns of a console where everything fits."""
@@ -48,24 +49,33 @@ def _wide(report: Report) -> Table:
     """All that is known."""
     found = rows(report)
     table = _table(COLUMNS, [(*row[:-1], _short(row[-1])) for row in found])
-    table.caption = "prefill, decode: tokens a second, now/baseline; all: --output"
+    table.caption = Text("speeds: median [interval] / the baseline's; each column: --output")
     return table
 
 
 def _narrow(report: Report) -> Table:
-    """Without dtype and baseline; speeds on two lines."""
-    names = ("case", "deviation / limit", "prefill", "decode", "verdict")
+    """Without dtype, baseline and intervals; on two lines."""
+    names = ("case", "deviation", "TTFT", "TPOT", "tokens/s", "verdict")
     found = [
-        (case, f"{deviation} / {limit}", _two(prefill), _two(decode), _short(verdict))
-        for case, _, deviation, _, limit, prefill, decode, verdict in rows(report)
+        (
+            row[0],
+            f"{row[2]}\n/{row[4]}",
+            *(_two(pair, text) for pair, text in zip(spreads(outcome), TEXTS, strict=True)),
+            _short(row[-1]),
+        )
+        for row, outcome in zip(rows(report), report.outcomes, strict=True)
     ]
     table = _table(names, found)
-    table.caption = "prefill, decode: tokens a second, now and in the baseline"
+    table.caption = (
+        "below each deviation its limit, below each speed the baseline's; TTFT, TPOT: milliseconds"
+    )
     return table
 
 
-def _two(speeds: str) -> str:
-    return speeds.replace("/", "\n/")
+def _two(pair: Pair, text: str) -> str:
+    now, before = pair
+    shown = "-" if now is None else text.format(now.median)
+    return shown if before is None else f"{shown}\n/{text.format(before.median)}"
 
 
 def _short(verdict: str) -> str:
@@ -75,12 +85,12 @@ def _short(verdict: str) -> str:
 
 def _models(report: Report) -> Table:
     """A row for each model."""
-    names = ("model", "cases", "deviation / limit", "speed", "verdict")
+    names = ("model", "cases", "deviation / limit", "perplexity", "speed", "verdict")
     groups = groupby(report.outcomes, key=lambda outcome: outcome.key.partition("/")[0])
     table = _table(names, [_model(name, list(group)) for name, group in groups])
     table.caption = (
-        "deviation: of the case nearest to its limit; speed: least share of the baseline's; "
-        "each case: --verbose"
+        "deviation: of the case nearest to its limit; perplexity: its largest change against the "
+        "oracle's; speed: least share of the baseline's; each case: --verbose"
     )
     return table
 
@@ -88,6 +98,7 @@ def _models(report: Report) -> Table:
 def _model(name: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     nearest = max(outcomes, key=_used)
     shares = [share for outcome in outcomes for share in _shares(outcome)]
+    changes = [o.now.perplexity.change for o in outcomes if o.now.perplexity is not None]
     worse = sum(not outcome.ok for outcome in outcomes)
     notes = sorted({note for outcome in outcomes for note in outcome.notes})
     verdict = f"{worse} worse" if worse else "ok"
@@ -95,6 +106,7 @@ def _model(name: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         name,
         str(len(outcomes)),
         f"{nearest.now.deviation:.3g} / {nearest.limit:.3g}",
+        f"{max(changes, key=abs):+.1e}" if changes else "-",
         f"{min(shares):.2f}" if shares else "-",
         verdict + (f" ({', '.join(notes)})" if notes else ""),
     )
@@ -107,12 +119,11 @@ def _used(outcome: Outcome) -> float:
 
 
 def _shares(outcome: Outcome) -> Iterable[float]:
-    now, before = outcome.now, outcome.before
-    if before is None:
-        return
-    for new, old in ((now.prefill, before.prefill), (now.decode, before.decode)):
-        if new is not None and old:
-            yield new / old
+    """Of the baseline's speed: more is faster."""
+    ttft, tpot, throughput = spreads(outcome)
+    for new, old in (ttft[::-1], tpot[::-1], throughput):
+        if new is not None and old is not None:
+            yield new.median / old.median
 
 
 def _table(names: Sequence[str], found: Rows) -> Table:

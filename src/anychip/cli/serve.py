@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anychip.cli.demo import with_demo_model
+from anychip.cli.local import with_model
 from anychip.config import FlagParser, parse, serve_parser
 from anychip.signals import answered
 
@@ -22,6 +22,8 @@ def add_arguments() -> FlagParser:
     parser.show_examples(
         "anychip serve",
         "anychip serve --model-path DIR_OR_GGUF --backend CHIP --port 8000",
+        "anychip serve --model-path ORG/NAME",
+        "anychip serve --model-path ORG/NAME-GGUF:Q4_K_M",
     )
     return parser
 
@@ -30,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     """Serve until told to stop; the server's exit code."""
     config, _ = parse(add_arguments(), argv)
     with answered() as ending, ending.unwinding():  # a fetch has a child, and files half written
-        config = with_demo_model(config)
+        config = with_model(config)
     _ = config.build_path  # no place for built kernels: told here, not by the engine's process
     from anychip.server.run import serve
 

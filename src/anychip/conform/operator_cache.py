@@ -1,7 +1,8 @@
-"""O4: what `kv_write` and `kv_copy_pages` put into a cache is what `paged_attention` reads.
+"""O4: what is written and copied into a cache is what attention over it reads.
 
 Nothing is assumed about the layout: a cache is filled by the chip's own `kv_write` and read by
-its own `paged_attention`. In a known layout every byte is looked at as well.
+its own `paged_attention`, a latent one by `latent_write` and `latent_attention`. In a known layout
+every byte is looked at as well.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from anychip.ops.cases import Case
 from anychip.ops.cases.draw import draw
 from anychip.ops.check import check_case
 from anychip.ops.limits import limit
-from anychip.ops.oracle import CacheArrays, evaluate
+from anychip.ops.oracle import CacheArrays, evaluate, latent_arrays
 from anychip.ops.oracle.arrays import Array
+from anychip.ops.recipe import Recipe
 from anychip.run.cache import allocate_cache, free_cache
 
 PAGES = 5
@@ -41,9 +43,35 @@ ATTENDS = {"one position": {"scale": 4.0, "window": 1}, "all positions": {"scale
 
 
 @dataclass(frozen=True)
-class Trio:
-    """Who writes, copies and reads."""
+class Kind:
+    """A kind of cache: the operators that write and read it, and its heads in turn.
 
+    rows: what the writer is given beside slots. latent: see CacheGroup.
+    """
+
+    write: str
+    read: str
+    rows: tuple[str, ...]
+    heads: tuple[tuple[int, int], ...]
+    latent: int = 0
+
+    @property
+    def more(self) -> dict[str, int]:
+        """Attributes of the reader beside those of every attention."""
+        return {"value_dim": self.latent} if self.latent else {}
+
+
+KINDS = (
+    Kind("kv_write", "paged_attention", ("k", "v"), HEADS),
+    Kind("latent_write", "latent_attention", ("latent",), ((3, 1),), latent=48),
+)
+
+
+@dataclass(frozen=True)
+class Trio:
+    """Who writes, copies and reads a kind of cache."""
+
+    kind: Kind
     write: Implementation
     copy: Implementation
     read: Implementation
@@ -62,6 +90,7 @@ class Held:
     heads: int
     activation: DType
     step: int
+    kind: Kind
 
     def slots(self) -> Array:
         """Every slot."""
@@ -71,42 +100,51 @@ class Held:
 def written_is_read(subject: Subject) -> Proof:
     """O4."""
     chip, seen, gaps = subject.chip, 0, list[str]()
-    facts = chip.capabilities()
-    with ExitStack() as stack:
-        trios = _trios(chip, stack)
-        kinds = list(product(facts.page_sizes, facts.cache_dtypes))
-        for trio, (number, (size, dtype)) in product(trios, enumerate(kinds)):
-            heads = HEADS[number % len(HEADS)]
-            where = f"{trio}, page size {size}, cache {dtype.value}, {heads[1]} KV heads"
-            try:
-                problem = _problem(chip, trio, _group(chip, size, dtype, heads[1]), heads[0])
-            except NotCovered as error:
-                gaps.append(f"{where}: {error}")
-                continue
-            if problem is not None:
-                return failed(f"{where}: {problem}")
-            seen += 1
+    for trio, heads, group in _asked(chip):
+        size, dtype = group.page_size, group.dtype.value
+        where = f"{trio}, page size {size}, cache {dtype}, {group.kv_heads} KV heads"
+        try:
+            problem = _problem(chip, trio, group, heads)
+        except NotCovered as error:
+            gaps.append(f"{where}: {error}")
+            continue
+        if problem is not None:
+            return failed(f"{where}: {problem}")
+        seen += 1
     if not seen:
         return inconclusive(gaps[0])
     note = f"; {len(gaps)} not covered: {gaps[0]}" if gaps else ""
     return passed(f"{seen} combinations of page size, cache dtype and heads{note}", caches=seen)
 
 
-def _trios(chip: Chip, stack: ExitStack) -> list[Trio]:
+def _asked(chip: Chip) -> Iterator[tuple[Trio, int, CacheGroup]]:
+    """Who computes, query heads, and the cache; the scratch of recipes is freed kind by kind."""
+    facts = chip.capabilities()
+    sizes = list(product(facts.page_sizes, facts.cache_dtypes))
+    for kind in KINDS:
+        with ExitStack() as stack:
+            for trio, (number, (size, dtype)) in product(
+                _trios(chip, kind, stack), enumerate(sizes)
+            ):
+                heads, kv_heads = kind.heads[number % len(kind.heads)]
+                given = (1, kv_heads, DIM, dtype, size, facts.cache_layout, kind.latent)
+                yield trio, heads, CacheGroup(*given)
+
+
+def _trios(chip: Chip, kind: Kind, stack: ExitStack) -> list[Trio]:
     """Every implementation at least once, beside the preferred ones of the other operators."""
-    ops = ("kv_write", "kv_copy_pages", "paged_attention")
+    ops = (kind.write, "kv_copy_pages", kind.read)
     writers, copiers, readers = (computed_by(chip, op, stack) for op in ops)
-    first = Trio(writers[0], copiers[0], readers[0])
+    if kind.latent:  # an older implementation leaves such pages to the recipe
+        recipe = Recipe(chip, "kv_copy_pages")
+        copiers = tuple(c for c in copiers if c.latent) or (stack.enter_context(recipe),)
+    first = Trio(kind, writers[0], copiers[0], readers[0])
     return [
         first,
         *(replace(first, write=one) for one in writers[1:]),
         *(replace(first, copy=one) for one in copiers[1:]),
         *(replace(first, read=one) for one in readers[1:]),
     ]
-
-
-def _group(chip: Chip, size: int, dtype: DType, kv_heads: int) -> CacheGroup:
-    return CacheGroup(1, kv_heads, DIM, dtype, size, chip.capabilities().cache_layout)
 
 
 def _problem(chip: Chip, trio: Trio, group: CacheGroup, heads: int) -> str | None:
@@ -121,7 +159,7 @@ def _problem(chip: Chip, trio: Trio, group: CacheGroup, heads: int) -> str | Non
 
 
 def _in_dtype(chip: Chip, trio: Trio, group: CacheGroup, asked: tuple[int, DType]) -> str | None:
-    with _cache(chip, group, *asked) as held:
+    with _cache(chip, trio.kind, group, asked) as held:
         steps = (_fill(held, trio), _scatter(held, trio), _copy_pages(held, trio))
         for step in steps:
             for what in step:
@@ -132,18 +170,18 @@ def _in_dtype(chip: Chip, trio: Trio, group: CacheGroup, asked: tuple[int, DType
 
 
 @contextmanager
-def _cache(chip: Chip, group: CacheGroup, heads: int, activation: DType) -> Iterator[Held]:
-    """A cache, zeroed where the host may write it."""
+def _cache(chip: Chip, kind: Kind, group: CacheGroup, asked: tuple[int, DType]) -> Iterator[Held]:
+    """A cache, zeroed where the host may write it. asked: query heads, dtype of activations."""
     views = allocate_cache(chip.memory, group, PAGES)
     try:
         shape = views[0].spec.shape
         k, v = (np.zeros(shape, NUMPY_DTYPES[group.dtype]) for _ in range(2))
         limits = chip.capabilities().max_tokens
-        arrays = CacheArrays(k, v)
+        arrays = latent_arrays(k, kind.latent) if kind.latent else CacheArrays(k, v)
         if group.layout in KNOWN_LAYOUTS:
-            for tensor, half in ((views[0].k, arrays.k), (views[0].v, arrays.v)):
-                permuted.write(chip.memory, tensor, half)
-        yield Held(chip, views[0], arrays, heads, activation, limits or 1 << 20)
+            for tensor in views[0].halves:
+                permuted.write(chip.memory, tensor, k)
+        yield Held(chip, views[0], arrays, *asked, limits or 1 << 20, kind)
     finally:
         free_cache(chip.memory, views)
 
@@ -174,11 +212,12 @@ def _write(held: Held, writer: Implementation, slots: Array) -> None:
     group, dtype = held.view.spec.group, NUMPY_DTYPES[held.activation]
     for start in range(0, len(slots), held.step):
         part = slots[start : start + held.step]
-        shape = (len(part), group.kv_heads, group.head_dim)
-        rows = {n: source.normal(*shape).astype(dtype) for n in ("k", "v")}
-        inputs = {**rows, "slots": part}
-        run_given(held.chip, "kv_write", {"cache": held.view, **inputs}, {}, writer)
-        expected = evaluate("kv_write", {"cache": held.arrays, **inputs}, {}).written["cache"]
+        heads = () if held.kind.latent else (group.kv_heads,)
+        shape = (len(part), *heads, group.head_dim)
+        rows = {n: source.normal(*shape).astype(dtype) for n in held.kind.rows}
+        inputs, op = {**rows, "slots": part}, held.kind.write
+        run_given(held.chip, op, {"cache": held.view, **inputs}, {}, writer)
+        expected = evaluate(op, {"cache": held.arrays, **inputs}, {}).written["cache"]
         assert isinstance(expected, CacheArrays)
         held.arrays = expected
 
@@ -192,7 +231,7 @@ def _differs(held: Held, reader: Implementation) -> str | None:
                 return f"'{name}' is wrong in {len(wrong)} slots, the first is slot {wrong[0]}"
     for what, attrs in ATTENDS.items():
         for batch in _batches(held):
-            problem = _misread(held, reader, batch, attrs)
+            problem = _misread(held, reader, batch, {**attrs, **held.kind.more})
             if problem is not None:
                 return f"attention over {what}: {problem}"
     return None
@@ -230,10 +269,9 @@ def _misread(
     q = draw("queries").normal(len(batch["positions"]), held.heads, DIM)
     inputs = {"q": q.astype(NUMPY_DTYPES[held.activation]), **batch}
     over = {**inputs, "cache": held.view}
-    found = run_given(held.chip, "paged_attention", over, attrs, reader)
-    case = Case(
-        "paged_attention", "", {**inputs, "cache": held.arrays}, attrs, None, held.activation
-    )
+    found = run_given(held.chip, held.kind.read, over, attrs, reader)
+    given = {**inputs, "cache": held.arrays}
+    case = Case(held.kind.read, "", given, attrs, None, held.activation)
     bound = limit(case.op, case.inputs, held.activation) * reader.tolerance
     verdict = check_case(case, found, bound=bound)
     return None if verdict.ok else verdict.text

@@ -35,11 +35,15 @@ class CaseError(RuntimeError):
 
 @dataclass(frozen=True)
 class Sketch:
-    """What a spec needs to know of an argument. shape, strides: of the keys for a cache."""
+    """What a spec needs to know of an argument. shape, strides: of the keys for a cache.
+
+    latent: of a latent cache, see CacheGroup.
+    """
 
     shape: Shape
     strides: Shape
     dtype: DType
+    latent: int = 0
 
 
 Sketches = Mapping[str, Sketch | None]
@@ -52,11 +56,13 @@ def sketches(case: Case) -> dict[str, Sketch | None]:
 
 
 def _sketch(value: Any) -> Sketch | None:
-    array = value.k if isinstance(value, CacheArrays) else value
-    if array is None:
+    if value is None:
         return None
+    array, latent = value, 0
+    if isinstance(value, CacheArrays):
+        array, latent = value.k, value.latent
     steps = tuple(s // array.itemsize for s in array.strides)
-    return Sketch(array.shape, steps, dtype_of(array))
+    return Sketch(array.shape, steps, dtype_of(array), latent)
 
 
 def spec_of(chip: Chip, case: Case) -> CallSpec:
@@ -83,7 +89,8 @@ def _spec(chip: Chip, op: str, arg: Arg, sketch: Sketch | None) -> Spec | None:
     if arg.kind is ArgKind.CACHE:
         pages, size, heads, dim = sketch.shape
         layout = chip.capabilities().cache_layout
-        return CacheSpec(CacheGroup(1, heads, dim, sketch.dtype, size, layout), pages)
+        group = CacheGroup(1, heads, dim, sketch.dtype, size, layout, sketch.latent)
+        return CacheSpec(group, pages)
     return TensorSpec(sketch.shape, sketch.dtype, sketch.strides)
 
 

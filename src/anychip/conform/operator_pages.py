@@ -17,18 +17,14 @@ _TABLES = ("page_table", "kv_lens", "slots", "token_rows", "positions")
 def repaged(case: Case, size: int) -> Case:
     """The same call over pages of `size` positions.
 
-    Slots of `kv_write` keep their numbers, pages of `kv_copy_pages` theirs, rows of a page table
-    get pages of their own. A control that moves pages is dropped.
+    Slots of a write keep their numbers, pages of `kv_copy_pages` theirs, rows of a page table get
+    pages of their own. A control that moves pages is dropped.
     """
     if "page_table" in case.inputs:
         return _over_table(case, size)
     stretch = _stretched if case.op == "kv_copy_pages" else _refolded
     cache = stretch(case.inputs["cache"], size)
     return replace(case, inputs={**case.inputs, "cache": cache})
-
-
-def _both(cache: CacheArrays, change: Any) -> CacheArrays:
-    return CacheArrays(change(cache.k), change(cache.v))
 
 
 def _refolded(cache: CacheArrays, size: int) -> CacheArrays:
@@ -41,7 +37,7 @@ def _refolded(cache: CacheArrays, size: int) -> CacheArrays:
         base[: len(flat)] = flat
         return base.reshape(-1, size, *flat.shape[1:])
 
-    return _both(cache, fold)
+    return cache.mapped(fold)
 
 
 def _stretched(cache: CacheArrays, size: int) -> CacheArrays:
@@ -50,7 +46,7 @@ def _stretched(cache: CacheArrays, size: int) -> CacheArrays:
     def stretch(half: Array) -> Array:
         return np.stack([np.resize(page, (size, *page.shape[1:])) for page in half])
 
-    return _both(cache, stretch)
+    return cache.mapped(stretch)
 
 
 def _over_table(case: Case, size: int) -> Case:
@@ -84,7 +80,7 @@ def _rehoused(cache: CacheArrays, homes: Array, size: int) -> CacheArrays:
     def rehouse(half: Array) -> Array:
         return half.reshape(-1, *half.shape[2:])[homes].reshape(-1, size, *half.shape[2:])
 
-    return _both(cache, rehouse)
+    return cache.mapped(rehouse)
 
 
 def _slots(given: dict[str, Any] | Any, table: Array, size: int) -> Array:

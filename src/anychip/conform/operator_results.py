@@ -205,7 +205,7 @@ def _unnoticed(case: Case, expected: Mapping[str, Any]) -> str | None:
 
 def _off(value: Any) -> Any:
     if isinstance(value, CacheArrays):
-        return CacheArrays(_off(value.k), _off(value.v))
+        return value.mapped(_off)
     return ~value if value.dtype.kind == "b" else value + value.dtype.type(1)
 
 

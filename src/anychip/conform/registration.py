@@ -18,7 +18,7 @@ from anychip.contract.errors import (
     ErrorKind,
 )
 from anychip.contract.execution import Queue
-from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import BLOCK_FORMATS, GROUPED, PLAIN_FORMATS, W8A8
 from anychip.contract.memory import Memory
 from anychip.contract.operators import OperatorTable
 from anychip.contract.optional import Capture, Communicator, Telemetry
@@ -163,10 +163,10 @@ def _check_dtypes(chip: Chip, said: Capabilities) -> None:
 
 
 def _check_formats(said: Capabilities) -> None:
-    known = {*PLAIN_FORMATS, *BLOCK_FORMATS}
+    known = sorted({*PLAIN_FORMATS, *BLOCK_FORMATS, *W8A8, *(g.name for g in GROUPED)})
     expect(bool(said.weight_formats), "weight_formats is empty")
     strange = [f for f in said.weight_formats if f not in known]
-    expect(not strange, f"weight_formats holds {strange}; known are {_words(sorted(known))}")
+    expect(not strange, f"weight_formats holds {strange}; known are {_words(known)}")
 
 
 def _check_limits(said: Capabilities) -> None:

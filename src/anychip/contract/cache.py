@@ -108,7 +108,7 @@ class CacheView:
 
 def latent_view(spec: CacheSpec, k: Tensor) -> CacheView:
     """A latent cache over the memory of its keys."""
-    return CacheView(spec, k, k.view(spec.value_shape, spec.strides))
+    return CacheView(spec, k, k.view(spec.value_shape, k.strides))
 
 
 @dataclass(frozen=True)

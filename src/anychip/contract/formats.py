@@ -71,6 +71,14 @@ class Grouped:
         return 3 + self.group * self.bits // 8
 
 
+GROUPED = tuple(
+    Grouped(bits, group, ordered)
+    for bits in (4, 8)
+    for group in GROUPS
+    for ordered in (False, True)
+)
+"""All that chips may take."""
+
 _GROUPED = re.compile(r"u(4|8)g([1-9][0-9]{1,3})(o?)")
 
 
@@ -116,7 +124,10 @@ def row_bytes(format: str, k: int) -> int:
 
 
 def head_bytes(format: str, k: int) -> int:
-    """Bytes before the first row."""
+    """Bytes before the first row.
+
+    Parts that are stacked have the same: the core converts those that do not.
+    """
     found = grouped(format)
     if found and found.ordered:
         return 4 * k

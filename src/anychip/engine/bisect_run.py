@@ -13,7 +13,8 @@ from anychip.engine.bisect import Bisection, CannotJudge, Culprit, Search, first
 from anychip.engine.bisect_evidence import Asked, Evidence, Verdict, evidence
 from anychip.engine.loaded import Answer, LoadedModel, answer
 from anychip.model.checkpoint import open_checkpoint
-from anychip.run.plan_run import chip_options, model_path
+from anychip.run.local_model import local_model
+from anychip.run.plan_run import chip_options
 from anychip.text.load import open_tokenizer
 from anychip.text.tokenizer import Tokenizer
 
@@ -120,7 +121,8 @@ def bisect(asked: Question, report: Report) -> Finding:
 
     report: takes a line for each trial. Raises CannotJudge, and what a start raises.
     """
-    path = model_path(asked.config)
+    asked = replace(asked, config=local_model(asked.config))
+    path = Path(str(asked.config.model_path)).expanduser()
     tokenizer = open_tokenizer(Path(asked.config.tokenizer_path or path))
     prompt = tokenizer.encode(asked.prompt)
     if not prompt:

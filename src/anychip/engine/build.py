@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +16,9 @@ from anychip.contract.registration import chip_slots, probe_chip, read_options
 from anychip.contract.version import CONTRACT
 from anychip.engine.engine import Engine
 from anychip.engine.grammars import EngineGrammars
+from anychip.engine.loading import loading_progress
 from anychip.engine.messages import EngineInfo, StartError
-from anychip.engine.tables import memory_table, operator_table
+from anychip.engine.tables import memory_table, operator_table, weight_table
 from anychip.grammar.backend import backend_complaint
 from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
@@ -109,7 +109,9 @@ def _start(
     limits = cache_limits(opened.plan, memory, opened.limits, min(opened.chunk, memory.longest))
     host_slots = _host_slots(config, opened, memory, report)
     limits = msgspec.structs.replace(limits, host_slots=host_slots)
-    weights = load_weights(opened.checkpoint, opened.plan, opened.chip, _progress(opened, report))
+    weights = load_weights(
+        opened.checkpoint, opened.plan, opened.chip, loading_progress(opened, report)
+    )
     runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=opened.decider)
     if config.check_ops:
         from anychip.engine.checking import SLOW, step_checker  # much, and for this alone
@@ -250,32 +252,11 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     unused = opened.checkpoint.unused
     if unused:
         report(f"  tensors that the network does not take: {len(unused)} ({unused[0]} ...)")
-    converted = sorted({w.converted for w in plan.weights if w.converted})
-    for dtype in converted:
-        names = [w.source.name for w in plan.weights if w.converted == dtype]
-        report(f"  converted to {dtype} at load: {len(names)} weights ({names[0]} ...)")
+    report(weight_table(opened.checkpoint, plan))
 
 
 def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-def _progress(opened: Opened, report: Report) -> Callable[[int, int], None]:
-    """A line at the start, at most one a second, and one at the end."""
-    begun = last = time.monotonic()
-    report(f"loading {opened.checkpoint.total_bytes / 2**20:,.0f} MiB of weights")
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if done < total and now - last < 1:
-            return
-        last = now
-        seconds = max(now - begun, 1e-3)
-        rate = done / 2**20 / seconds
-        report(f"  weights {done / 2**20:,.0f} of {total / 2**20:,.0f} MiB, {rate:,.0f} MiB/s")
-
-    return progress
 
 
 def _info(

@@ -14,7 +14,7 @@ from anychip.config import ServeConfig
 from anychip.contract.memory import Memory
 from anychip.engine.engine import Engine
 from anychip.plan import CacheLimits
-from anychip.request import Request, SamplingParams, StepOutput
+from anychip.request import NO_LOGPROBS, Request, SamplingParams, StepOutput
 from anychip.run.memory_plan import (
     MemoryWishes,
     StepLimits,
@@ -26,6 +26,7 @@ from anychip.run.model_plan import Decide
 from anychip.run.plan_run import Opened, open_run
 from anychip.run.runner import Runner
 from anychip.run.weights import DeviceWeights, load_weights
+from anychip.schedule.hooks import NO_HOOKS, SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 Logits = npt.NDArray[np.float32]
@@ -43,13 +44,16 @@ class Answer:
     """One greedy answer: tokens, and the logits [V] that each was chosen from, where asked for.
 
     times: seconds from the start to each token. cached: prompt tokens found in the prefix cache.
-    error: why there are no more.
+    retractions: how often it had to start again. scores: log probabilities of the prompt's tokens
+    from the second on, where asked for. error: why there are no more.
     """
 
     tokens: list[int] = field(default_factory=list)
     logits: list[Logits] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     cached: int = 0
+    retractions: int = 0
+    scores: list[float] = field(default_factory=list)
     error: str | None = None
 
 
@@ -101,10 +105,15 @@ class LoadedModel:
 
     @contextmanager
     def session(
-        self, decide: Decide | None = None, *, chunk: int | None = None
+        self,
+        decide: Decide | None = None,
+        *,
+        chunk: int | None = None,
+        hooks: SchedulerHooks = NO_HOOKS,
     ) -> Iterator[Session]:
         """An engine of its own caches. decide: who serves what, in place of the chip's own order.
-        chunk: most tokens of one prompt in a step. Raises ChipError, NotEnoughMemory."""
+        chunk: most tokens of one prompt in a step. hooks: what to provoke. Raises ChipError,
+        NotEnoughMemory."""
         opened, decide = self.opened, decide or self.opened.decider
         chunk = min(chunk or opened.chunk, opened.chunk)
         running = opened.limits.max_running
@@ -114,7 +123,9 @@ class LoadedModel:
         weights = LentWeights(self.weights.weights, self.weights.constants)
         runner = Runner(opened.chip, opened.plan, weights, limits, arena=arena, decide=decide)
         # As many at once as there is room for: whoever runs these knows what they produce.
-        options = SchedulerOptions(radix=not self.config.disable_radix_cache, conservativeness=0.0)
+        options = SchedulerOptions(
+            radix=not self.config.disable_radix_cache, conservativeness=0.0, hooks=hooks
+        )
         scheduler = Scheduler(limits, frozenset(), options)
         engine = Engine(scheduler, runner)
         try:
@@ -152,9 +163,16 @@ def answers(
     *,
     goes_on: Callable[[Answer], bool] = lambda found: True,
     keep_logits: bool = True,
+    score: bool = False,
 ) -> list[Answer]:
-    """The same for several prompts at once; what comes behind a "no" is left out, for each."""
-    params = SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True)
+    """The same for several prompts at once; what comes behind a "no" is left out, for each.
+
+    score: tell how probable the tokens of the prompts were.
+    """
+    scored = 0 if score else NO_LOGPROBS
+    params = SamplingParams(
+        max_tokens=count, temperature=0.0, ignore_eos=True, prompt_logprobs=scored
+    )
     found = {str(session.asked + n): Answer() for n in range(len(prompts))}
     session.asked += len(prompts)
     engine, begun = session.engine, time.perf_counter()
@@ -164,6 +182,8 @@ def answers(
     while running:
         outputs = [output for output in engine.step() if output.request_id in found]
         now = time.perf_counter() - begun
+        for output in outputs:
+            _note(found[output.request_id], output)
         sampled = [output for output in outputs if output.token_ids]
         rows = _rows(session, len(sampled), keep=keep_logits)
         for output, row in zip(sampled, rows, strict=True):
@@ -182,9 +202,15 @@ def _rows(session: Session, count: int, *, keep: bool) -> list[Logits | None]:
 def _add(answer: Answer, output: StepOutput, now: float, row: Logits | None) -> None:
     answer.tokens.extend(output.token_ids)
     answer.times.extend([now] * len(output.token_ids))
-    answer.cached = max(answer.cached, output.cached_tokens)
     if row is not None:
         answer.logits.append(row)
+
+
+def _note(answer: Answer, output: StepOutput) -> None:
+    """What an output tells beside its tokens."""
+    answer.cached = max(answer.cached, output.cached_tokens)
+    answer.retractions = max(answer.retractions, output.retractions)
+    answer.scores.extend(score.logprob for score in output.prompt_logprobs)
 
 
 def _over(

@@ -86,10 +86,11 @@ class Boot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A line for the server's log. level: a number of the logging module."""
+    """A line for the server's log. level: logging's number. passing: see `Passing`."""
 
     level: int
     text: str
+    passing: bool = False
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -5,7 +5,6 @@ Programs that serve a model use `anychip.Engine`: a server's engine process and 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from anychip.config import ServeConfig
 from anychip.engine.build import build_engine
 from anychip.engine.engine import Engine
 from anychip.request import FinishReason, Request, SamplingParams, StepOutput
-from anychip.run.plan_run import model_path
+from anychip.run.local_model import local_model
 from anychip.text.load import open_chat_template, open_tokenizer
 from anychip.text.tokenizer import Tokenizer
 
@@ -48,11 +47,10 @@ class OfflineEngine:
         *,
         overlap: bool = False,
     ) -> None:
-        path = model_path(config)
-        config = dataclasses.replace(config, model_path=str(path))
+        config = local_model(config)
         self.engine, self.info = build_engine(config, report, overlap=overlap)
         try:
-            self.tokenizer: Tokenizer = open_tokenizer(Path(config.tokenizer_path or path))
+            self.tokenizer: Tokenizer = open_tokenizer(_tokenizer(config))
             self._template = open_chat_template(self.tokenizer, config.chat_template)
         except BaseException:
             self.engine.close()
@@ -95,6 +93,10 @@ class OfflineEngine:
             return self.tokenizer.encode(prompt)
         text = self._template.render([{"role": "user", "content": prompt}])
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def _tokenizer(config: ServeConfig) -> Path:
+    return Path(str(config.tokenizer_path or config.model_path)).expanduser()
 
 
 def run_requests(engine: Engine, requests: Sequence[Request]) -> list[Completion]:

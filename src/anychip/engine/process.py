@@ -37,6 +37,7 @@ from anychip.engine.messages import (
     Submit,
 )
 from anychip.engine.parent import die_with
+from anychip.engine.passing import Passing
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -145,7 +146,10 @@ def _find(name: str) -> Builder:
 
 
 def _reporter(connection: Connection) -> Callable[[str], None]:
-    return lambda line: connection.send(LogLine(logging.INFO, line))
+    def report(line: str) -> None:
+        connection.send(LogLine(logging.INFO, str(line), isinstance(line, Passing)))
+
+    return report
 
 
 class _Forwarder(logging.Handler):

@@ -30,6 +30,7 @@ from anychip.engine.messages import (
     StepMessage,
     Submit,
 )
+from anychip.engine.passing import LOGGER, Passing
 
 log = logging.getLogger("anychip.engine")
 
@@ -245,7 +246,7 @@ class Supervisor:
                 return
             self._heard = time.monotonic()
             if isinstance(message, LogLine):
-                log.log(message.level, "%s", message.text)
+                _tell(message)
             elif isinstance(message, Ready):
                 self._ready(message.info)
             elif isinstance(message, (StartFailed, Died)):
@@ -287,3 +288,11 @@ async def _first_of(event: asyncio.Event, pause_s: float) -> None:
     waiting = asyncio.create_task(event.wait())
     await asyncio.wait({waiting}, timeout=pause_s)
     waiting.cancel()
+
+
+def _tell(line: LogLine) -> None:
+    """Write a line of the engine's into this process's log."""
+    if line.passing:
+        logging.getLogger(LOGGER).log(line.level, Passing(line.text))
+    else:
+        log.log(line.level, "%s", line.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anychip.model.checkpoint import Checkpoint
 from anychip.ops.record import Served
 from anychip.run.memory_plan import MemoryPlan
 from anychip.run.model_plan import ModelPlan
@@ -16,6 +17,25 @@ def operator_table(rows: Sequence[Served], *, why: bool) -> str:
         served_by = "smaller operators" if row.kind == "composed" else row.implementation
         lines.append(f"  {row.op:<20} {row.kind:<9} {served_by}")
         lines += [f"  {'':<20} {'':<9}   {reason}" for reason in row.why] if why else []
+    return "\n".join(lines)
+
+
+def weight_table(checkpoint: Checkpoint, plan: ModelPlan) -> str:
+    """Of each format how many tensors and bytes there are, and what they are computed in."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for weight in plan.weights:
+        for part in weight.source.parts:
+            format, _shape = checkpoint.describe(part)
+            into = f"converted to {weight.converted} at load"
+            kept = "as it is" if format == weight.spec.format else f"in {weight.spec.format}"
+            row = counts.setdefault((format, into if weight.converted else kept), [0, 0])
+            row[0] += 1
+            row[1] += checkpoint.nbytes(part)
+    width = max(len(format) for format, _ in [("format", ""), *counts])
+    lines = ["weights:", f"  {'format':<{width}}  {'tensors':>7}  {'in files':>14}  computed"]
+    for (format, computed), (tensors, nbytes) in counts.items():
+        size = f"{nbytes / 2**20:>10,.1f} MiB"
+        lines.append(f"  {format:<{width}}  {tensors:>7,}  {size}  {computed}")
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from anychip.contract.operators import (
 from anychip.contract.signature import Signature
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import Weight, WeightSpec
-from anychip.hostops import attention, network, primitives, recurrent, sampling
+from anychip.hostops import attention, experts, network, primitives, recurrent, sampling
 from anychip.hostops.attention import CacheArrays
 from anychip.hostops.primitives import Kernel
 from anychip.hostops.views import NUMPY_DTYPES, Array
@@ -30,6 +30,7 @@ ArrayOf = Callable[[Tensor], Array]
 KERNELS: dict[str, Kernel] = {
     **primitives.KERNELS,
     **network.KERNELS,
+    **experts.KERNELS,
     **attention.KERNELS,
     **recurrent.KERNELS,
     **sampling.KERNELS,
@@ -80,6 +81,7 @@ def _implementation(
         prepare=prepare,
         dtypes=(_row(signature),),
         when=_declines,
+        latent=True,
     )
 
 
@@ -103,7 +105,8 @@ def _host(value: Value | None, array_of: ArrayOf) -> Any:
     if isinstance(value, IndexPair):
         return array_of(value.device)
     if isinstance(value, CacheView):
-        return CacheArrays(array_of(value.k), array_of(value.v))
+        latent = value.spec.group.latent
+        return CacheArrays(array_of(value.k), array_of(value.v), latent)
     if isinstance(value, Weight):
         return None if value.dense is None else array_of(value.dense)
     return None if value is None else array_of(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anychip.hostops.matrix import rows_by_matrix
-from anychip.hostops.primitives import Attrs, Inputs, Kernel, Outputs, gelu_tanh, silu
+from anychip.hostops.primitives import Attrs, Inputs, Kernel, Outputs, gelu_tanh, sigmoid, silu
 from anychip.hostops.views import Array, Floats, exact_index, floats
 
 
@@ -31,6 +31,13 @@ def add_rms_norm(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """The norm reads the sum as it was stored."""
     outputs["sum"][...] = floats(inputs["x"]) + floats(inputs["residual"])
     outputs["y"][...] = _normed(floats(outputs["sum"]), inputs["weight"], attrs["eps"])
+
+
+def qk_norm(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Divide each head by its root mean square."""
+    for name in ("q", "k"):
+        normal = _normed(floats(inputs[name]), inputs[f"{name}_weight"], attrs["eps"])
+        outputs[f"{name}_out"][...] = normal
 
 
 def rotary_embedding(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
@@ -82,6 +89,21 @@ def gelu_tanh_and_mul(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     outputs["y"][...] = gelu_tanh(gate) * up
 
 
+def clamped(x: Array, attrs: Attrs) -> Floats:
+    """GPT-OSS's gate of [N, 2 * I] in float32."""
+    gate, up = _gate_up(x)
+    limit = np.float32(attrs["limit"])
+    gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    share = sigmoid(np.float32(attrs["alpha"]) * gate)
+    y: Floats = gate * share * (up + np.float32(1))
+    return y
+
+
+def swiglu_clamp_and_mul(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """A gate and an up that are held within bounds."""
+    outputs["y"][...] = clamped(inputs["x"], attrs)
+
+
 def _gate_up(x: Array) -> tuple[Floats, Floats]:
     half = x.shape[-1] // 2
     return floats(x[:, :half]), floats(x[:, half:])
@@ -97,10 +119,12 @@ KERNELS: dict[str, Kernel] = {
     "embedding": embedding,
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
+    "qk_norm": qk_norm,
     "rotary_embedding": rotary_embedding,
     "linear": linear,
     "lm_head": lm_head,
     "silu_and_mul": silu_and_mul,
     "gelu_tanh_and_mul": gelu_tanh_and_mul,
+    "swiglu_clamp_and_mul": swiglu_clamp_and_mul,
     "softcap": softcap,
 }

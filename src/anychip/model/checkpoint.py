@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from anychip.contract.formats import format_bytes, head_bytes, is_quantized, row_bytes
+from anychip.contract.formats import PLAIN_FORMATS, head_bytes
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.config import ModelConfig
@@ -17,11 +18,13 @@ from anychip.model.errors import CheckpointError, UnsupportedModel, not_found
 from anychip.model.families import FAMILIES, config_from_gguf, config_from_hf
 from anychip.model.fields import Fields
 from anychip.model.folder import PICKLES, Folder
-from anychip.model.formats import dequantize, plain_weight
+from anychip.model.formats import Floats, dequantize, plain_weight
 from anychip.model.gguf import MAGIC, GgufFile
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import Place, TensorEntry, folder_of
 from anychip.model.naming import Naming
+from anychip.model.quantized.store import QuantizedFolder, quantization
 from anychip.model.sources import Part, WeightSource
+from anychip.model.transposed import transposed_rows
 
 FACTORS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_FACTORS = {FACTORS, LONG, SHORT}
@@ -37,11 +40,21 @@ class TensorStore(Protocol):
     def metadata(self) -> Mapping[str, Any]:
         """What the file says beside its tensors; empty for a folder, whose other files do."""
 
+    @property
+    def further_layers(self) -> bool:
+        """Whether layers that predict further tokens lie behind the last one."""
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; CheckpointError where it is missing or of no use."""
 
     def read(self, name: str) -> HostWeight:
         """A view of its bytes."""
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some of its rows, all but its last dimension counted as rows: [count, K]."""
+
+    def place(self, name: str) -> Place:
+        """Where it lies."""
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -61,6 +74,7 @@ class Checkpoint:
         self._head_dim = config.head_dim
         for source in self.sources:
             self._check(source)
+        self._check_layers(config, naming)
         self.config: ModelConfig = replace(config, dtype=self._dtype())
 
     @property
@@ -71,8 +85,7 @@ class Checkpoint:
     @property
     def total_bytes(self) -> int:
         """Bytes of all that the network needs, as it lies in the files."""
-        described = (self.describe(part) for source in self.sources for part in source.parts)
-        return sum(format_bytes(format, shape) for format, shape in described)
+        return sum(self.nbytes(part) for source in self.sources for part in source.parts)
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -81,29 +94,58 @@ class Checkpoint:
         return tuple(name for name in self._store.tensors if name not in used)
 
     def describe(self, part: Part) -> tuple[str, Shape]:
-        """Format of a part, and the shape of what is taken of it."""
+        """Format of a part, and the shape of what is taken of it.
+
+        A format that is none of the contract's says what the file has; it is read as float32.
+        """
         return self._store.entry(part.tensor).format, part.taken
+
+    def nbytes(self, part: Part) -> int:
+        """Bytes of what is taken of a part, as it lies in the files."""
+        entry = self._store.entry(part.tensor)
+        if part.rows is None:
+            return entry.nbytes
+        return entry.nbytes * part.rows[1] * part.taken[-1] // math.prod(entry.shape)
 
     def read(self, source: WeightSource) -> tuple[HostWeight, ...]:
         """The parts in order, rows as the network wants them; views of the file where possible.
 
         A constant comes as one float32 weight of its shape, its parts joined.
         """
-        weights = tuple(self._part(part) for part in source.parts)
         if source.uses is not None:
-            return weights
-        values = np.concatenate([dequantize(weight) for weight in weights])
+            return tuple(self.parts(source))
+        values = np.concatenate([self._elements(part) for part in source.parts])
         return (plain_weight(values.reshape(source.shape)),)
 
-    def _part(self, part: Part) -> HostWeight:
-        weight = self._store.read(part.tensor)
+    def parts(self, source: WeightSource) -> Iterator[HostWeight]:
+        """The parts of a matrix, one read after the other."""
+        return (self._arranged(part, self._taken(part)) for part in source.parts)
+
+    def places(self, source: WeightSource) -> list[Place]:
+        """Where its parts lie."""
+        return [self._store.place(part.tensor) for part in source.parts]
+
+    def _taken(self, part: Part) -> HostWeight:
+        """In the order of the file."""
+        if part.transposed:
+            return transposed_rows(self._store.read(part.tensor), part.rows)
         if part.rows is not None:
-            weight = rows_of(weight, *part.rows)
-        if part.permute == "ggml-rope":
-            weight = split_halves(weight, self._head_dim)
+            return self._store.rows(part.tensor, *part.rows)
+        weight = self._store.read(part.tensor)
+        return HostWeight(weight.format, part.shape, weight.data)
+
+    def _arranged(self, part: Part, weight: HostWeight) -> HostWeight:
+        if part.permute != "none":
+            heads = part.permute == "ggml-rope"
+            weight = split_halves(weight, self._head_dim if heads else weight.shape[0])
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
+
+    def _elements(self, part: Part) -> Floats:
+        """Of a constant, in one row."""
+        elements = plain_weight(dequantize(self._taken(part)).reshape(-1))
+        return dequantize(self._arranged(part, elements))
 
     def give_back(self) -> None:
         """Let the system have the pages of the files that `read` brought in; its views stay valid.
@@ -119,17 +161,34 @@ class Checkpoint:
     def _check(self, source: WeightSource) -> None:
         for part in source.parts:
             found = self._store.entry(part.tensor).shape
-            if found != part.shape:
+            if _without_ones(found) != _without_ones(part.shape):
+                name = self._store.place(part.tensor)[0]
                 raise CheckpointError(
-                    f"has shape {found}, the model's config needs {part.shape}",
-                    path=self.path,
+                    f"has shape {found}, the model's config needs {part.shape}: config and weights "
+                    "are not of one model; fetch both from one place",
+                    path=folder_of(self.path) / name,
                     tensor=part.tensor,
                 )
+
+    def _check_layers(self, config: ModelConfig, naming: Naming) -> None:
+        """The files have no layer more than the config says: the model would answer without it.
+
+        Layers that predict further tokens lie behind the last one; who has them counts them.
+        """
+        prefix = naming.layer.format(i=config.layers)
+        more = next((name for name in self._store.tensors if name.startswith(prefix)), None)
+        if more is not None and not self._store.further_layers:
+            raise CheckpointError(
+                f"is of a layer behind the {config.layers} that the config says: config and "
+                "weights are not of one model; fetch both from one place",
+                path=folder_of(self.path) / self._store.place(more)[0],
+                tensor=more,
+            )
 
     def _dtype(self) -> str:
         matrices = [s for s in self.sources if s.uses is not None]
         formats = [self._store.entry(part.tensor).format for s in matrices for part in s.parts]
-        if any(is_quantized(format) for format in formats):
+        if any(format not in PLAIN_FORMATS for format in formats):
             return "quantized"
         return max(sorted(set(formats)), key=formats.count)
 
@@ -154,23 +213,18 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
 
     Works on blocks as well: they lie along K, so a row is moved whole.
     """
-    rows = weight.shape[0]
-    raw = np.frombuffer(weight.data, np.uint8).reshape(rows // head_dim, head_dim // 2, 2, -1)
-    halves = np.ascontiguousarray(raw.swapaxes(1, 2)).reshape(-1)
+    rows, head = weight.shape[0], head_bytes(weight.format, weight.shape[-1])
+    raw = np.frombuffer(weight.data, np.uint8)
+    heads = raw[head:].reshape(rows // head_dim, head_dim // 2, 2, -1)
+    halves = np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(-1)
+    if head:
+        halves = np.concatenate([raw[:head], halves])
     return HostWeight(weight.format, weight.shape, halves.data.toreadonly())
 
 
-def rows_of(weight: HostWeight, first: int, count: int) -> HostWeight:
-    """Some rows of a weight [..., K], all but its last dimension counted as rows: a view.
-
-    Raises CheckpointError for a format whose rows do not stand by themselves.
-    """
-    k = weight.shape[-1]
-    if head_bytes(weight.format, k):
-        raise CheckpointError(f"rows of a weight in {weight.format} cannot be taken alone")
-    row = row_bytes(weight.format, k)
-    data = weight.data[first * row : (first + count) * row]
-    return HostWeight(weight.format, (count, k), data)
+def _without_ones(shape: Shape) -> Shape:
+    """GGUF files may lack a leading 1, or have one more."""
+    return shape if len(shape) < 2 or shape[0] != 1 else _without_ones(shape[1:])
 
 
 def _open_folder(path: Path) -> Checkpoint:
@@ -182,7 +236,14 @@ def _open_folder(path: Path) -> Checkpoint:
         )
     folder = Folder(path)
     config = _located(config_from_hf, folder.config, path / "config.json")
-    return Checkpoint(path, folder, config, FAMILIES[config.architecture].hf_names)
+    family = FAMILIES[config.architecture]
+    described = quantization(folder)
+    if described is None:
+        return Checkpoint(path, folder, config, family.hf_names)
+    store = QuantizedFolder(folder, described)
+    for source in family.sources(config, family.hf_names):
+        store.stack(tuple(part.tensor for part in source.parts))
+    return Checkpoint(path, store, config, family.hf_names)
 
 
 def _open_gguf(path: Path) -> Checkpoint:

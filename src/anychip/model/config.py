@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from anychip.model.errors import CheckpointError
+from anychip.model.layer_pattern import MOST_LAYERS
 from anychip.model.rope_config import RopeConfig
 
 _LIMITS = {
     "vocab_size": 1 << 24,
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 22,
-    "layers": 1 << 12,
+    "layers": MOST_LAYERS,
     "heads": 1 << 14,
     "kv_heads": 1 << 14,
     "head_dim": 1 << 14,
@@ -44,8 +45,11 @@ class ExpertsConfig:
     """A mixture of experts. count: experts, of which a token uses `used`, each `inner` wide.
 
     scoring, renormalize, groups, groups_kept, group_score, scale: attributes of `route_experts`.
-    shared: width of the MLP that every token uses besides; 0: there is none. choice_bias: a bias
-    an expert helps to choose and weighs nothing.
+    router_bias: added to the router's logits. choice_bias: a bias an expert helps to choose and
+    weighs nothing. bias: of every expert's linears. shared: width of the MLP that every token uses
+    besides; 0: there is none. shared_gate: its result is multiplied by the sigmoid of a score of
+    the token. alpha, limit: of the activation swiglu_clamp. transposed: the file has the matrices
+    of experts as [K, N].
     """
 
     count: int
@@ -57,8 +61,14 @@ class ExpertsConfig:
     groups_kept: int = 1
     group_score: str = "max"
     scale: float = 1.0
+    router_bias: bool = False
+    bias: bool = False
     shared: int = 0
+    shared_gate: bool = False
     choice_bias: bool = False
+    alpha: float = 0.0
+    limit: float = 0.0
+    transposed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count <= 1 << 14:
@@ -238,6 +248,8 @@ class ModelConfig:
         for layer in self.layer_configs:
             if layer.window < 0:
                 raise CheckpointError(f"a window of {layer.window} positions")
+            if layer.rope is not None and not 0 <= layer.rope < len(self.ropes):
+                raise CheckpointError(f"a layer has rope {layer.rope}, the model {len(self.ropes)}")
             if layer.recurrent and self.delta is None:
                 raise CheckpointError("a layer keeps a state, but the model does not say which")
             if layer.experts and self.experts is None:

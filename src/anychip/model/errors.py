@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
-
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class CheckpointError(ValueError):
@@ -35,8 +32,6 @@ def unsupported(
 
 
 def not_found(path: Path) -> CheckpointError:
-    """The error of a path that does not exist; a hub id is told apart."""
-    hint = "pass a model folder or a .gguf file"
-    if _HUB_ID.fullmatch(str(path)):
-        hint = f"if it is a hub id: nothing is downloaded, {hint}"
+    """The error of a path that does not exist."""
+    hint = "pass a model folder, a .gguf file, or a model of a hub as ORG/NAME"
     return CheckpointError(f"no such file or folder; {hint}", path=path)

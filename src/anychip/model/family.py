@@ -23,9 +23,10 @@ class Family:
     """A model family.
 
     name: ours. title: for people, with the versions that it covers. hf_class, hf_type: of
-    config.json. gguf: `general.architecture`, "" where GGUF has none that is read. hf_config,
-    gguf_config: sizes from either. hf_names, gguf_names: how their tensors are called. sources:
-    the weights that the network needs. network: one step over operators.
+    config.json. gguf: `general.architecture`, "" where GGUF has none that is read. gguf_key: a
+    count that is above 0 in this family's files alone, of all with that architecture; "": there is
+    none. hf_config, gguf_config: sizes from either. hf_names, gguf_names: how their tensors are
+    called. sources: the weights that the network needs. network: one step over operators.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Family:
     hf_config: ReadConfig
     hf_names: Naming
     gguf: str = ""
+    gguf_key: str = ""
     gguf_config: ReadConfig | None = None
     gguf_names: Naming | None = None
     sources: Sources = decoder_sources

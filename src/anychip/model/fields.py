@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anychip.model.errors import CheckpointError
@@ -32,6 +32,13 @@ class Fields:
             raise self._error(key, value, "a number")
         return float(value)
 
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A finite number above 0."""
+        value = self.number(key, default)
+        if value <= 0:
+            raise self._error(key, value, "a positive number")
+        return value
+
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""
         value = self._get(key, default)
@@ -56,12 +63,25 @@ class Fields:
             raise self._error(key, value, "a list of numbers")
         return tuple(float(v) for v in value)
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers; empty where it is missing."""
+        value = self._get(key, ())
+        if not isinstance(value, list | tuple) or any(type(v) is not int for v in value):
+            raise self._error(key, value, "a list of integers")
+        return tuple(value)
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of strings; empty where it is missing."""
         value = self._get(key, ())
         if not isinstance(value, list | tuple) or any(type(v) is not str for v in value):
             raise self._error(key, value, "a list of strings")
         return tuple(value)
+
+    def defaulting(self, **defaults: Any) -> Fields:
+        """The same, with these where a setting is missing or null."""
+        given = {k: v for k, v in self.settings.items() if v is not None}
+        prefixed = {self.prefix + key: value for key, value in defaults.items()}
+        return replace(self, settings={**prefixed, **given})
 
     def has(self, key: str) -> bool:
         """Whether it is there and not null."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
-from anychip.model.mapped import TensorEntry
+from anychip.model.formats import rows_of
+from anychip.model.mapped import Place, TensorEntry, missing_tensor
 from anychip.model.safetensors_file import SafetensorsFile, parse_json
+from anychip.model.unfinished import fetch_again
 
 MAX_JSON_BYTES = 64 << 20
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -34,6 +34,11 @@ class Folder:
         else:
             raise _no_weights(path)
 
+    @property
+    def further_layers(self) -> bool:
+        """Whether the config tells of layers that predict further tokens."""
+        return bool(self.config.get("num_nextn_predict_layers"))
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; refuses a missing one and an unsupported format."""
         return self._file(name).entry(name)
@@ -42,9 +47,17 @@ class Folder:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file(name).read(name)
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """A tensor's numbers, whether or not it can be a weight: a read-only view."""
-        return self._file(name).array(name)
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes, whether or not they can be a weight."""
+        return self._file(name).view(name)
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor, all but its last dimension counted as rows."""
+        return rows_of(self.read(name), first, count)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self._file(name).path.name, self.tensors[name].offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -59,8 +72,13 @@ class Folder:
 
     def _file(self, name: str) -> SafetensorsFile:
         if name not in self._owner:
-            raise CheckpointError("is missing from the checkpoint", path=self.path, tensor=name)
+            raise missing_tensor(name, self.path, self._unlisted(name))
         return self._owner[name]
+
+    def _unlisted(self, name: str) -> str:
+        """Where a tensor is that the index leaves out; empty where it is nowhere."""
+        there = [file_name for file_name, file in self._files.items() if name in file.tensors]
+        return f"{there[0]} has it, but {INDEX} does not list it" if there else ""
 
     def _open(self, file_name: str) -> SafetensorsFile:
         if file_name not in self._files:
@@ -80,10 +98,27 @@ class Folder:
             file = self._open(file_name)
             if name not in file.tensors:
                 raise CheckpointError(
-                    f"is listed in {INDEX} but not in this file", path=file.path, tensor=name
+                    f"is listed in {INDEX} but not in this file: they are not of one model; "
+                    f"{fetch_again(self.path)}",
+                    path=file.path,
+                    tensor=name,
                 )
             self.tensors[name] = file.tensors[name]
             self._owner[name] = file
+        self._check_doubles()
+
+    def _check_doubles(self) -> None:
+        """A tensor that two files have is the same in both, or it is not known which one counts."""
+        for file in self._files.values():
+            for name in file.tensors:
+                owner = self._owner.get(name, file)
+                if owner is not file and not file.same(owner, name):
+                    raise CheckpointError(
+                        f"is in {owner.path.name} too, with other values: the files are not of one "
+                        f"model; {fetch_again(self.path)}",
+                        path=file.path,
+                        tensor=name,
+                    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -111,7 +146,7 @@ def _check_shard(index: Path, name: str, file_name: Any) -> None:
         )
     if not (index.parent / file_name).exists():
         raise CheckpointError(
-            f"its file '{file_name}' is missing; download the folder again",
+            f"its file '{file_name}' is missing; {fetch_again(index.parent)}",
             path=index,
             tensor=name,
         )
@@ -129,4 +164,6 @@ def _no_weights(path: Path) -> CheckpointError:
     others = [n for n in names if n.endswith((".safetensors", ".gguf"))]
     hint = f"; it has {', '.join(others[:3])}" if others else ""
     hint += ": pass the .gguf file itself" if any(n.endswith(".gguf") for n in others) else ""
+    if not others:
+        hint = f"; {fetch_again(path)}"
     return CheckpointError(f"has neither {SINGLE} nor {INDEX}{hint}", path=path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +17,9 @@ from anychip.contract.formats import (
     W8A8,
     format_bytes,
     grouped,
+    head_bytes,
     is_quantized,
+    row_bytes,
 )
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
@@ -27,6 +31,9 @@ from anychip.model.packing.int8 import decode_int8
 
 KNOWN = (*PLAIN_FORMATS, *BLOCK_FORMATS, *W8A8, "u4g128 and the like")
 """As messages name them."""
+
+STEP_BYTES = 4 << 20
+"""Bytes of float32 that a conversion holds at once; small enough to stay in a processor's cache."""
 
 _NUMPY: dict[str, npt.DTypeLike] = {
     DType.FLOAT32.value: np.float32,
@@ -56,30 +63,89 @@ def dequantize(weight: HostWeight) -> Floats:
         raise CheckpointError(f"{weight.format} {weight.shape}: {error}") from error
 
 
-def convert(weight: HostWeight, format: str) -> HostWeight:
+def convert(
+    weight: HostWeight, format: str, read: Callable[[int], object] = lambda nbytes: None
+) -> HostWeight:
     """The weight in a plain dtype, rounded to nearest even; itself where it has that already.
 
+    Some rows at a time: beside the result no more than `STEP_BYTES` of float32 are held.
+    read: told the bytes of the weight that were read and are not needed again.
     Raises CheckpointError where a finite value is beyond the range of float16.
     """
     if format not in PLAIN_FORMATS:
         raise unsupported("target format", format, PLAIN_FORMATS)
     if weight.format == format:
         return weight
-    return plain_weight(dequantize(weight), format)
+    flat = np.empty(math.prod(weight.shape), _NUMPY[format])
+    first = lost = 0
+    for piece in pieces(weight):
+        values = dequantize(piece).reshape(-1)
+        rows = flat[first : first + values.size]
+        with np.errstate(over="ignore"):
+            rows[...] = values
+        lost += _lost(rows, values)
+        first += values.size
+        read(piece.data.nbytes)
+    _refuse_lost(lost)
+    return HostWeight(format, weight.shape, flat.view(np.uint8).data.toreadonly())
+
+
+def pieces(weight: HostWeight) -> Iterator[HostWeight]:
+    """The weight in rows, as many at once as have `STEP_BYTES` in float32; views.
+
+    Whole where something stands before its first row, or where bytes and shape disagree.
+    """
+    shape = weight.shape
+    rows, k = (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
+    step = max(STEP_BYTES // (4 * max(k, 1)), 1)
+    known = weight.format in PLAIN_FORMATS or is_quantized(weight.format)
+    if rows <= step or not known or head_bytes(weight.format, k):
+        yield weight
+        return
+    nbytes = weight.data.nbytes // rows
+    if nbytes * rows != weight.data.nbytes:
+        yield weight
+        return
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        data = weight.data[first * nbytes : (first + count) * nbytes]
+        yield HostWeight(weight.format, (count, k), data)
+
+
+def rows_of(weight: HostWeight, first: int, count: int) -> HostWeight:
+    """Some rows of a weight [..., K], all but its last dimension counted as rows: [count, K].
+
+    A view; a copy in formats that have something before the first row, which then comes along.
+    """
+    k = weight.shape[-1]
+    head, row = head_bytes(weight.format, k), row_bytes(weight.format, k)
+    data = weight.data[head + first * row : head + (first + count) * row]
+    if head:
+        data = memoryview(b"".join((weight.data[:head], data)))
+    return HostWeight(weight.format, (count, k), data)
 
 
 def plain_weight(values: Floats, format: str = DType.FLOAT32.value) -> HostWeight:
     """A HostWeight of float32 values in a plain dtype, rounded to nearest even."""
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(values).astype(_NUMPY[format], copy=False)
-    if format == DType.FLOAT16.value:
-        lost = int(np.count_nonzero(np.isinf(cast) & np.isfinite(values)))
-        if lost:
-            raise CheckpointError(
-                f"{lost} values are beyond float16's range of 65504; use bfloat16 or float32"
-            )
+    _refuse_lost(_lost(cast, values))
     data = cast.view(np.uint8).reshape(-1).data.toreadonly()
     return HostWeight(format, tuple(values.shape), data)
+
+
+def _lost(cast: npt.NDArray[Any], values: Floats) -> int:
+    """Finite values that have become infinite."""
+    if cast.dtype != np.float16:
+        return 0
+    return int(np.count_nonzero(np.isinf(cast) & np.isfinite(values)))
+
+
+def _refuse_lost(count: int) -> None:
+    if count:
+        raise CheckpointError(
+            f"{count} values are beyond float16's range of 65504; use bfloat16 or float32"
+        )
 
 
 def _values(raw: Bytes, weight: HostWeight) -> Floats:

@@ -14,15 +14,19 @@ from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
+from anychip.model.formats import rows_of
 from anychip.model.mapped import (
     SUPPORTED_FORMATS,
     MappedFile,
+    Place,
     TensorEntry,
     check_overlap,
     find_entry,
 )
+from anychip.model.unfinished import fetch_again
 
 MAGIC = b"GGUF"
+NEXT_LAYERS = "nextn_predict_layers"
 VERSIONS = (2, 3)
 MAX_HEADER_BYTES = 64 << 20  # a 256k vocabulary with its merges takes about 15 MiB
 MAX_KEYS = 1 << 16
@@ -200,6 +204,11 @@ class GgufFile:
             self._add(header)
         self._place(header.position)
 
+    @property
+    def further_layers(self) -> bool:
+        """Whether the file tells of layers that predict further tokens."""
+        return bool(self.metadata.get(f"{self.metadata.get('general.architecture')}.{NEXT_LAYERS}"))
+
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; refuses a missing one and an unsupported format."""
         return find_entry(self.tensors, name, self.path)
@@ -207,6 +216,14 @@ class GgufFile:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor, all but its last dimension counted as rows."""
+        return rows_of(self.read(name), first, count)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies."""
+        return (self.path.name, self.entry(name).offset)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -235,7 +252,7 @@ class GgufFile:
             elif offset + entry.nbytes > len(self._file.data):
                 problem = (
                     f"ends at byte {offset + entry.nbytes}, the file at {len(self._file.data)}: "
-                    "it is cut off or damaged, fetch it again"
+                    f"it is cut off or damaged; {fetch_again(self.path.parent)}"
                 )
             if problem:
                 raise CheckpointError(f"broken GGUF: {problem}", path=self.path, tensor=name)

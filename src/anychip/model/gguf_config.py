@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from anychip.model.config import ModelConfig
-from anychip.model.errors import UnsupportedModel, unsupported
+from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.fields import Fields, head_size
 from anychip.model.hf_rope import yarn_mscale
+from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.rope_config import RopeConfig
 
 _NEUTRAL = {
@@ -44,7 +45,7 @@ def gguf_config(
     read_here: dict[str, Any] = {
         "vocab_size": read.integer("vocab_size", _token_count(read.settings)),
         "hidden_size": hidden,
-        "layers": read.integer("block_count"),
+        "layers": layer_count(read, "block_count"),
         "heads": heads,
         "kv_heads": read.integer("attention.head_count_kv", heads),
         "head_dim": head_dim,
@@ -59,6 +60,21 @@ def gguf_config(
         _check_value_length(read, head_dim)
         read_here["ropes"] = (gguf_rope(read, head_dim),)
     return ModelConfig(architecture=architecture, **{**read_here, **own})
+
+
+def gguf_windows(read: Fields, *, period: int, window: int = 0) -> tuple[int, ...]:
+    """Each layer's window, 0 where it sees all: every period-th, where the file has no pattern.
+
+    window: where the file does not say.
+    """
+    window = read.integer("attention.sliding_window", window)
+    layers, key = layer_count(read, "block_count"), "attention.sliding_window_pattern"
+    local = read.settings.get(read.prefix + key)
+    if not isinstance(local, list):
+        local = all_but_every(read.integer(key, period), layers)
+    if len(local) != layers:
+        raise CheckpointError(f"'{read.prefix}{key}' tells of {len(local)} layers of {layers}")
+    return tuple(window if is_local else 0 for is_local in local)
 
 
 def gguf_rope(read: Fields, head_dim: int, *, interleaved: bool = False) -> RopeConfig:

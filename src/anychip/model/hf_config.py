@@ -10,6 +10,7 @@ from anychip.model.config import LayerConfig, ModelConfig
 from anychip.model.errors import UnsupportedModel, unsupported
 from anychip.model.fields import Fields, head_size
 from anychip.model.hf_rope import hf_rope
+from anychip.model.layer_pattern import layer_count
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -27,7 +28,6 @@ def hf_config(read: Fields, architecture: str, **own: Any) -> ModelConfig:
 
     Raises CheckpointError, UnsupportedModel.
     """
-    _refuse_quantized(read)
     hidden, heads = read.integer("hidden_size"), read.integer("num_attention_heads")
     head_dim = read.integer("head_dim", head_size(hidden, heads, read.settings.get("head_dim")))
     read_here: dict[str, Any] = {
@@ -36,7 +36,7 @@ def hf_config(read: Fields, architecture: str, **own: Any) -> ModelConfig:
         "kv_heads": read.integer("num_key_value_heads", heads),
         "head_dim": head_dim,
         "vocab_size": read.integer("vocab_size"),
-        "layers": read.integer("num_hidden_layers"),
+        "layers": layer_count(read, "num_hidden_layers"),
         "context_length": read.integer("max_position_embeddings"),
         "tie_embeddings": read.flag("tie_word_embeddings"),
         "dtype": _plain_dtype(read),
@@ -66,7 +66,7 @@ def hf_windows(read: Fields, kinds: tuple[str, ...] | None = None) -> tuple[int,
 
     kinds: of the layers where the file does not say (`layer_types`); None: all have the window.
     """
-    layers = read.integer("num_hidden_layers")
+    layers = layer_count(read, "num_hidden_layers")
     if not read.has("sliding_window") or not read.flag("use_sliding_window", True):
         return (0,) * layers
     window = read.integer("sliding_window")
@@ -75,6 +75,20 @@ def hf_windows(read: Fields, kinds: tuple[str, ...] | None = None) -> tuple[int,
     if unknown:
         raise unsupported("layer type", unknown[0], (FULL, SLIDING))
     return tuple(window if kind == SLIDING else 0 for kind in said)
+
+
+def late_windows(read: Fields) -> tuple[int, ...]:
+    """Qwen's: where asked for, the layers from max_window_layers on have the window."""
+    layers, first = layer_count(read, "num_hidden_layers"), read.integer("max_window_layers", 28)
+    if not read.flag("use_sliding_window"):
+        return (0,) * layers
+    return hf_windows(read, tuple(SLIDING if i >= first else FULL for i in range(layers)))
+
+
+def hf_bias(read: Fields) -> dict[str, bool]:
+    """Biases of query, key, value and of the output projection, where one setting is for all."""
+    bias = read.flag("attention_bias")
+    return {"attention_bias": bias, "output_bias": bias}
 
 
 def windowed_layers(windows: tuple[int, ...]) -> tuple[LayerConfig, ...]:
@@ -88,16 +102,9 @@ def refuse_unless(read: Fields, **neutral: Any) -> None:
     neutral: setting -> the value at which it is harmless; a missing one is.
     """
     for key, harmless in neutral.items():
-        value = read.settings.get(key)
+        value = read.settings.get(read.prefix + key)
         if value is not None and value != harmless:
-            raise UnsupportedModel(f"'{key}' = {value!r:.60} is not supported")
-
-
-def _refuse_quantized(read: Fields) -> None:
-    described = read.settings.get("quantization_config")
-    if described:
-        method = described.get("quant_method") if isinstance(described, dict) else described
-        raise unsupported("quantization in a folder", method, PLAIN_FORMATS)
+            raise UnsupportedModel(f"'{read.prefix}{key}' = {value!r:.60} is not supported")
 
 
 def _plain_dtype(read: Fields) -> str:

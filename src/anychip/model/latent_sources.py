@@ -33,7 +33,28 @@ def _expand(layer: LayerTensors) -> WeightSource:
     """[H, nope + value, rank]: read as a plain tensor, since a product a head multiplies by it."""
     config, latent = layer.config, layer.config.latent
     assert latent is not None
-    rows = latent.nope + latent.value
-    part = Part(f"{layer.tensor('expand')}.weight", (config.heads * rows, latent.rank))
+    rows, name = latent.nope + latent.value, f"{layer.canonical}expand"
     shape = (config.heads, rows, latent.rank)
-    return constant(f"{layer.canonical}expand", shape, part, activation=True)
+    if layer.has("expand_keys"):
+        parts = [part for head in range(config.heads) for part in _of_head(layer, head)]
+        return constant(name, shape, *parts, activation=True)
+    part = Part(f"{layer.tensor('expand')}.weight", (config.heads * rows, latent.rank))
+    return constant(name, shape, part, activation=True)
+
+
+def _of_head(layer: LayerTensors, head: int) -> tuple[Part, Part]:
+    """One head's keys, which GGUF files have transposed, and its values."""
+    heads, latent = layer.config.heads, layer.config.latent
+    assert latent is not None
+    keys = Part(
+        f"{layer.tensor('expand_keys')}.weight",
+        (heads, latent.rank, latent.nope),
+        rows=(head * latent.nope, latent.nope),
+        transposed=True,
+    )
+    values = Part(
+        f"{layer.tensor('expand_values')}.weight",
+        (heads, latent.value, latent.rank),
+        rows=(head * latent.value, latent.value),
+    )
+    return keys, values

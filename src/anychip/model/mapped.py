@@ -6,37 +6,21 @@ import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import ml_dtypes
-import numpy as np
-import numpy.typing as npt
 
 from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
+from anychip.model.unfinished import LFS, fetch_again
 
 SUPPORTED_FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS)
 """What can be a weight as it lies in a file."""
 
-ARRAYS: dict[str, npt.DTypeLike] = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "F64": np.float64,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "I16": np.int16,
-    "U16": np.uint16,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "I64": np.int64,
-    "U64": np.uint64,
-}
-"""What can be read as numbers: the parts that a quantized weight is put together from."""
+_COMPARED = 1 << 20
+"""Bytes that are compared at once."""
+
+Place = tuple[str, int]
+"""Where a tensor lies: its file's name, and bytes from its start."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +44,34 @@ class MappedFile:
         try:
             with path.open("rb") as file:
                 if not file.seek(0, 2):
-                    raise CheckpointError("the file is empty", path=path)
+                    raise CheckpointError(
+                        f"the file is empty; {fetch_again(path.parent)}", path=path
+                    )
                 self.data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except OSError as error:
             text = f"cannot be read: {error.strerror or error}"
             raise CheckpointError(text, path=path) from error
+        if bytes(self.data[: len(LFS)]) == LFS:
+            raise CheckpointError(
+                "is Git's pointer to a large file, not the file; run `git lfs pull` there",
+                path=path,
+            )
 
     def weight(self, entry: TensorEntry) -> HostWeight:
         """A view of a tensor's bytes; nothing is copied."""
-        data = self.data[entry.offset : entry.offset + entry.nbytes]
-        return HostWeight(entry.format, entry.shape, data)
+        return HostWeight(entry.format, entry.shape, self.view(entry))
 
-    def array(self, entry: TensorEntry) -> npt.NDArray[Any]:
-        """A tensor's numbers as a read-only view. KeyError for a format that is none of ARRAYS."""
-        data = self.data[entry.offset : entry.offset + entry.nbytes]
-        return np.frombuffer(data, ARRAYS[entry.format]).reshape(entry.shape)
+    def view(self, entry: TensorEntry) -> memoryview:
+        """A view of a tensor's bytes, whatever they are."""
+        return self.data[entry.offset : entry.offset + entry.nbytes]
+
+    def equals(self, entry: TensorEntry, other: MappedFile, there: TensorEntry) -> bool:
+        """Whether two tensors of the same size have the same bytes."""
+        mine, theirs = self.view(entry), other.view(there)
+        return all(
+            bytes(mine[at : at + _COMPARED]) == bytes(theirs[at : at + _COMPARED])
+            for at in range(0, entry.nbytes, _COMPARED)
+        )
 
     def give_back(self) -> None:
         """Let the system have what was read of it; views stay valid and are read again on use.
@@ -90,6 +87,21 @@ class MappedFile:
         self.data = memoryview(b"")
 
 
+def missing_tensor(name: str, path: Path, why: str = "") -> CheckpointError:
+    """The error of a tensor that the model's config asks for. path: the file, or the folder."""
+    why = why or "the config and the weights are not of one model, or a file is not whole"
+    return CheckpointError(
+        f"is missing from the checkpoint: {why}; {fetch_again(folder_of(path))}",
+        path=path,
+        tensor=name,
+    )
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that a model is, or whose file it is."""
+    return path if path.is_dir() else path.parent
+
+
 def check_overlap(path: Path, entries: Iterable[tuple[str, TensorEntry]]) -> None:
     """Refuse two tensors that share bytes."""
     end, before = 0, ""
@@ -100,25 +112,11 @@ def check_overlap(path: Path, entries: Iterable[tuple[str, TensorEntry]]) -> Non
             end, before = entry.offset + entry.nbytes, name
 
 
-def find_array(tensors: dict[str, TensorEntry], name: str, path: Path) -> TensorEntry:
-    """The entry of a tensor that is read as numbers."""
-    entry = tensors.get(name)
-    if entry is None:
-        raise CheckpointError("is missing from the checkpoint", path=path, tensor=name)
-    if entry.format not in ARRAYS:
-        raise UnsupportedModel(
-            f"dtype {entry.format} is not supported here; supported: {', '.join(ARRAYS)}",
-            path=path,
-            tensor=name,
-        )
-    return entry
-
-
 def find_entry(tensors: dict[str, TensorEntry], name: str, path: Path) -> TensorEntry:
     """The entry of a tensor that a model needs, in a format that can be read."""
     entry = tensors.get(name)
     if entry is None:
-        raise CheckpointError("is missing from the checkpoint", path=path, tensor=name)
+        raise missing_tensor(name, path)
     if entry.format not in SUPPORTED_FORMATS:
         raise UnsupportedModel(
             f"format {entry.format} is not supported; supported: {', '.join(SUPPORTED_FORMATS)}; "

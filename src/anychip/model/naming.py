@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Permute = Literal["none", "ggml-rope"]
+Permute = Literal["none", "ggml-rope", "pairs"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Naming:
     """One family in one file format.
 
     outside: embedding, final_norm, lm_head. layer: prefix of a layer's tensors, with {i}. roles:
-    role -> name inside a layer. query_key: how rows of query and key heads lie in the file.
+    role -> name inside a layer; with {e} where each expert has a tensor of its own. query_key: how
+    rows of query and key heads lie in the file.
     norm_plus: what is added to the weights of norms, where the file holds them less that.
     """
 
@@ -49,6 +50,18 @@ HF = Naming(
         "down": "mlp.down_proj",
     },
 )
+HF_EXPERTS = HF.called(
+    router="mlp.gate",
+    choice_bias="mlp.gate.e_score_correction_bias",
+    expert_gate="mlp.experts.{e}.gate_proj",
+    expert_up="mlp.experts.{e}.up_proj",
+    expert_down="mlp.experts.{e}.down_proj",
+    shared_router="mlp.shared_expert_gate",
+    shared_gate="mlp.shared_expert.gate_proj",
+    shared_up="mlp.shared_expert.up_proj",
+    shared_down="mlp.shared_expert.down_proj",
+)
+"""Qwen's mixtures of experts, and those that spell their tensors as they do."""
 GGUF = Naming(
     outside={"embedding": "token_embd", "final_norm": "output_norm", "lm_head": "output"},
     layer="blk.{i}.",
@@ -59,7 +72,7 @@ GGUF = Naming(
         "value": "attn_v",
         "query_norm": "attn_q_norm",
         "key_norm": "attn_k_norm",
-        "sinks": "attn_sinks",
+        "sinks": "attn_sinks.weight",
         "attention_output": "attn_output",
         "attention_post_norm": "post_attention_norm",
         "mlp_norm": "ffn_norm",
@@ -67,6 +80,15 @@ GGUF = Naming(
         "up": "ffn_up",
         "down": "ffn_down",
         "mlp_post_norm": "post_ffw_norm",
+        "router": "ffn_gate_inp",
+        "choice_bias": "exp_probs_b.bias",
+        "experts_gate": "ffn_gate_exps",
+        "experts_up": "ffn_up_exps",
+        "experts_down": "ffn_down_exps",
+        "shared_router": "ffn_gate_inp_shexp",
+        "shared_gate": "ffn_gate_shexp",
+        "shared_up": "ffn_up_shexp",
+        "shared_down": "ffn_down_shexp",
     },
 )
 GGUF_PAIRED = replace(GGUF, query_key="ggml-rope")

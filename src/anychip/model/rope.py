@@ -37,9 +37,12 @@ def inverse_frequencies(rope: RopeConfig, positions: int = 0) -> Floats:
     return _SCALINGS[rope.kind](frequencies, rope)
 
 
-def cos_sin_table(rope: RopeConfig, positions: int) -> Floats:
-    """Cosines, then sines, of positions 0 .. positions-1: float32 [positions, rotary_dim]."""
-    frequencies = inverse_frequencies(rope, positions)
+def cos_sin_table(rope: RopeConfig, positions: int, context: int | None = None) -> Floats:
+    """Cosines, then sines, of positions 0 .. positions-1: float32 [positions, rotary_dim].
+
+    context: positions that are served; None: these.
+    """
+    frequencies = inverse_frequencies(rope, context or positions)
     half = len(frequencies)
     table = np.empty((positions, 2 * half), np.float32)
     for start in range(0, positions, _ROWS):

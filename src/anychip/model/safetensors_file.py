@@ -10,12 +10,11 @@ import math
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import numpy.typing as npt
-
 from anychip.contract.dtype import DType
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError
-from anychip.model.mapped import MappedFile, TensorEntry, check_overlap, find_array, find_entry
+from anychip.model.mapped import MappedFile, TensorEntry, check_overlap, find_entry
+from anychip.model.unfinished import fetch_again
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 16
@@ -51,9 +50,19 @@ class SafetensorsFile:
         """A tensor's bytes, as a view of the mapped file."""
         return self._file.weight(self.entry(name))
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """A tensor's numbers, whether or not it can be a weight: a read-only view."""
-        return self._file.array(find_array(self.tensors, name, self.path))
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes, whether or not they can be a weight. KeyError where there is none."""
+        return self._file.view(self.tensors[name])
+
+    def same(self, other: SafetensorsFile, name: str) -> bool:
+        """Whether both files have the same bytes under a name; reads them."""
+        mine, theirs = self.tensors[name], other.tensors[name]
+        if (mine.format, mine.shape, mine.nbytes) != (theirs.format, theirs.shape, theirs.nbytes):
+            return False
+        equal = self._file.equals(mine, other._file, theirs)
+        self.give_back()
+        other.give_back()
+        return equal
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
@@ -71,7 +80,7 @@ class SafetensorsFile:
             raise self._error(
                 name,
                 f"lies at bytes {first} to {last}, the file ends at {len(self._file.data)}: "
-                "it is cut off or damaged, fetch it again",
+                f"it is cut off or damaged; {fetch_again(self.path.parent)}",
             )
         itemsize = _ITEMSIZE.get(dtype)
         if itemsize and math.prod(shape) * itemsize != last - first:
@@ -120,7 +129,7 @@ def _read_header(path: Path, data: memoryview) -> tuple[dict[str, Any], int]:
     if len(data) < 8 or not 2 <= size <= room:
         raise CheckpointError(
             f"not a safetensors file, or cut off: its header claims {size} bytes, "
-            f"2 to {max(room, 0)} are possible",
+            f"2 to {max(room, 0)} are possible; {fetch_again(path.parent)}",
             path=path,
         )
     return parse_json(bytes(data[8 : 8 + size]), path), 8 + size

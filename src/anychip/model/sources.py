@@ -19,8 +19,10 @@ class Part:
     """A tensor of the file, or some rows of it.
 
     shape: what the file must have. rows: (first, count) of its rows, all but its last dimension
-    counted as rows; None: all. permute: "ggml-rope" where the rows of each head lie in interleaved
-    pairs and are to be put into two halves. plus: added to each element.
+    counted as rows; None: all. transposed: the file has each matrix [N, K] as [K, N]; rows are N
+    then. permute: "ggml-rope" where the rows of each head lie in interleaved pairs and are to be
+    put into two halves, "pairs" where all that is taken does: gate and up of an expert, say; of a
+    constant its elements. plus: added to each element.
     """
 
     tensor: str
@@ -28,11 +30,15 @@ class Part:
     rows: tuple[int, int] | None = None
     permute: Permute = "none"
     plus: float = 0.0
+    transposed: bool = False
 
     @property
     def taken(self) -> Shape:
         """Its own shape; (rows, K) where rows are taken."""
-        return self.shape if self.rows is None else (self.rows[1], self.shape[-1])
+        shape = self.shape
+        if self.transposed:
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        return shape if self.rows is None else (self.rows[1], shape[-1])
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class WeightSource:
 def matrix(name: str, uses: frozenset[WeightUse], *parts: Part) -> WeightSource:
     """A matrix [N, K] that the chip packs."""
     rows = sum(math.prod(part.taken[:-1]) for part in parts)
-    return WeightSource(name, uses, parts, (rows, parts[0].shape[-1]))
+    return WeightSource(name, uses, parts, (rows, parts[0].taken[-1]))
 
 
 def constant(name: str, shape: Shape, *parts: Part, activation: bool = False) -> WeightSource:

@@ -4,24 +4,16 @@ need a model in every format where nothing can be downloaded."""
 from __future__ import annotations
 
 import itertools
-import math
 import string
-import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import numpy as np
-
 from anychip.contract.tensor import Shape
 from anychip.model.errors import CheckpointError
-from anychip.model.formats import Floats, plain_weight
 from anychip.model.gguf_writer import Setting, write_gguf
 from anychip.model.quantize import quantize
-
-LIVELY = 1.2
-"""Standard deviation of a projection's outputs for normed inputs: large enough that greedy output
-varies, small enough that attention does not hang on roundings."""
+from anychip.model.tiny_tensors import matrix_values, norm_weight
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 PAD, BEGIN, END = range(3)
@@ -78,25 +70,14 @@ def write_tiny(folder: Path, format: str = "float32", **sizes: int) -> Path:
     """
     chosen = TinySizes(**sizes)
     tensors = {
-        name: plain_weight(1 + 0.1 * _noise(chosen.seed, name, shape))
+        name: norm_weight(chosen.seed, name, shape)
         if len(shape) == 1
-        else quantize(_matrix(chosen.seed, name, shape), format)
+        else quantize(matrix_values(chosen.seed, name, shape), format)
         for name, shape in _shapes(chosen)
     }
     path = folder / f"tiny-{format}{chosen.label}.gguf"
     write_gguf(path, {**_settings(chosen), **_tokenizer(chosen.vocabulary)}, tensors)
     return path
-
-
-def _noise(seed: int, name: str, shape: Shape) -> Floats:
-    """Standard normal, of a tensor's own: float32."""
-    generator = np.random.default_rng([zlib.crc32(name.encode()), seed])
-    return generator.standard_normal(shape, np.float32)
-
-
-def _matrix(seed: int, name: str, shape: Shape) -> Floats:
-    scaled: Floats = _noise(seed, name, shape) * np.float32(LIVELY / math.sqrt(shape[1]))
-    return scaled
 
 
 def _shapes(sizes: TinySizes) -> Iterator[tuple[str, Shape]]:

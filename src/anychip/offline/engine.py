@@ -7,7 +7,6 @@ process, one call at a time, for `anychip generate`, tests and benches.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeVar, overload
@@ -21,7 +20,7 @@ from anychip.offline.errors import EngineClosed, InsideLoop
 from anychip.offline.streams import AsyncStream, Stream
 from anychip.offline.thread import EngineThread, outcome
 from anychip.plan import SchedulerStats
-from anychip.run.plan_run import model_path
+from anychip.run.local_model import local_model
 
 _T = TypeVar("_T")
 
@@ -63,8 +62,7 @@ class Engine:
         if config is not None and settings:
             raise ConfigError("Engine: give a ServeConfig or keywords, not both")
         config = config or from_keywords(settings, "Engine")
-        config = dataclasses.replace(config, model_path=str(model_path(config)))
-        self._thread = EngineThread(config, builder)
+        self._thread = EngineThread(local_model(config), builder)
         weakref.finalize(self, self._thread.close)
         if _inside_loop():
             return

@@ -71,7 +71,12 @@ class Lender:
     def lend(self, op: str) -> Implementation:
         """An implementation for the borrower. It copies, so it cannot be captured."""
         return Implementation(
-            op=op, id=f"borrowed.{op}", prepare=self._prepare, when=self.declines, reads_host=True
+            op=op,
+            id=f"borrowed.{op}",
+            prepare=self._prepare,
+            when=self.declines,
+            reads_host=True,
+            latent=True,
         )
 
     def release(self) -> None:

@@ -5,6 +5,7 @@ Weights are left out: a model's own are at hand where a program is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from anychip.contract.tensor import TensorSpec
 from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases.attention import Heads, Ragged, batch_of, cache_of, slots_of
 from anychip.ops.cases.draw import Draw, draw
+from anychip.ops.cases.experts import distinct_ids, experts_of
+from anychip.ops.cases.latent import latent_cache
 from anychip.ops.cases.logits import entries, mask_of
 from anychip.ops.cases.primitives import POSITIVE
 from anychip.ops.cases.recurrent import States, state_batch
@@ -31,8 +34,9 @@ _RANGES = {
     "min_p": (0.0, 0.1),
     "noise": (0.0, 1.0),
     "repetition": (1.0, 1.5),
+    "weights": (0.1, 0.6),
 }
-"""Inputs of the sampler, low and high."""
+"""Inputs of the sampler, and weights of experts: low and high."""
 
 _DELTA = {"decay": (-1.5, 0.0), "beta": (0.0, 1.0), "k": (-0.2, 0.2)}
 """Inputs of the delta rule, low and high: a state that does not grow."""
@@ -123,10 +127,14 @@ def _cache(value: CacheSpec, batch: dict[str, Any], spec: CallSpec, source: Draw
     pages = batch.get("pages", 8)
     if not batch and isinstance(slots, TensorSpec):
         pages = 2 + -(-slots.shape[0] // group.page_size)
-    heads = Heads(group.kv_heads, group.kv_heads, group.head_dim)
-    arrays = cache_of(source, pages, group.page_size, heads)
     dtype = NUMPY_DTYPES[group.dtype]
-    return CacheArrays(arrays.k.astype(dtype), arrays.v.astype(dtype))
+    if group.latent:
+        sizes = (group.head_dim, group.latent)
+        arrays = latent_cache(source, pages, group.page_size, sizes)
+    else:
+        heads = Heads(group.kv_heads, group.kv_heads, group.head_dim)
+        arrays = cache_of(source, pages, group.page_size, heads)
+    return arrays.mapped(lambda half: half.astype(dtype))
 
 
 def _array(
@@ -167,8 +175,8 @@ def _integers(
     limit = _limit(arg.name, spec)
     if spec.op.startswith("scatter"):
         return _targets(value, limit, source)
-    if spec.op in _OF_LOGITS:
-        return _of_logits(arg.name, value, spec, source)
+    if maker := _MAKERS.get(spec.op):
+        return maker(arg.name, value, spec, source)
     if arg.name == "slots":
         size = spec.inputs["cache"].group.page_size  # type: ignore[union-attr]
         anywhere = source.distinct(0 if batch else value.size, high=limit)
@@ -185,9 +193,6 @@ def _targets(value: TensorSpec, rows: int, source: Draw) -> Array:
     return found.reshape(value.shape)
 
 
-_OF_LOGITS = ("mask_logits", "adjust_logits", "token_logprobs")
-
-
 def _of_logits(name: str, value: TensorSpec, spec: CallSpec, source: Draw) -> Array:
     """Masks of all bits; entries with an element each; tokens of the vocabulary."""
     rows, size = spec.inputs["logits"].shape  # type: ignore[union-attr]
@@ -198,6 +203,21 @@ def _of_logits(name: str, value: TensorSpec, spec: CallSpec, source: Draw) -> Ar
         return chosen
     return source.integers(*value.shape, high=size)
 
+
+def _of_experts(name: str, value: TensorSpec, spec: CallSpec, source: Draw) -> Array:
+    """An expert for each row, or several for each token, none of them twice."""
+    count = int(spec.attrs["experts_count"])
+    if len(value.shape) == 1:
+        return experts_of(source, value.shape[0], count)
+    tokens, chosen = value.shape
+    return distinct_ids(source, tokens, chosen, count)
+
+
+_MAKERS: dict[str, Callable[[str, TensorSpec, CallSpec, Draw], Array]] = {
+    **dict.fromkeys(("mask_logits", "adjust_logits", "token_logprobs"), _of_logits),
+    **dict.fromkeys(("grouped_linear", "expert_mlp"), _of_experts),
+}
+"""Operators whose integers say more than where something is."""
 
 _INTO = {"tokens": "table", "positions": "cos_sin", "index": "table"}
 """Index argument -> the input whose rows it counts."""

@@ -36,7 +36,7 @@ HELD_OF = {
     **dict.fromkeys(ATTENTIONS, 4.0),
     "attention_block": 12.0,
     "mlp_block": 12.0,
-    "expert_mlp": 12.0,
+    "expert_mlp": 6.0,
 }
 """How often a result, or what leads to it, may be rounded to the dtype that results are held in."""
 

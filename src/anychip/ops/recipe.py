@@ -8,7 +8,7 @@ import numpy as np
 
 from anychip.contract.cache import CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
-from anychip.contract.formats import BLOCK_FORMATS
+from anychip.contract.formats import BLOCK_FORMATS, GROUPED, W8A8
 from anychip.contract.memory import Memory
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, ImplKind, Launch
 from anychip.contract.operators import Value as Operand
@@ -24,7 +24,8 @@ from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Ref, Storage, Value, WeightRef
 
 COMPOSED = ImplKind.COMPOSED.value
-_EVERY_TYPE = (*(d.value for d in NUMPY_DTYPES), *BLOCK_FORMATS)
+_FORMATS = (*BLOCK_FORMATS, *W8A8, *(kind.name for kind in GROUPED))
+_EVERY_TYPE = (*(d.value for d in NUMPY_DTYPES), *_FORMATS)
 
 
 class Recipe:
@@ -45,6 +46,7 @@ class Recipe:
             prepare=self._prepare,
             dtypes=(row,),
             when=self._declines,
+            latent=True,
         )
 
     def __exit__(self, *error: object) -> None:

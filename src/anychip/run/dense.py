@@ -31,9 +31,10 @@ def parts_reader(checkpoint: Checkpoint, converted: Mapping[str, str] | None = N
     formats = converted or {}
 
     def parts(name: str) -> tuple[HostWeight, ...]:
-        found = checkpoint.read(sources[name])
         format = formats.get(name)
-        return found if format is None else tuple(convert(part, format) for part in found)
+        if format is None:
+            return checkpoint.read(sources[name])
+        return tuple(convert(part, format) for part in checkpoint.parts(sources[name]))
 
     return parts
 

@@ -10,7 +10,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.operators import CallSpec
 from anychip.contract.registration import Capabilities, Chip
-from anychip.contract.weights import WeightSpec
+from anychip.contract.weights import WeightSpec, WeightUse
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.config import ModelConfig
 from anychip.model.families import FAMILIES
@@ -22,6 +22,9 @@ from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Value, WeightRef, given
 from anychip.run.batch import FLOAT_INPUTS, MASK, index_shapes
 from anychip.run.sizes import Sizes
+
+EXPERT_OPERATORS = ("grouped_linear", "expert_mlp")
+"""Those that multiply by weights whose use is EXPERTS."""
 
 Decide = Callable[[CallSpec], Decision]
 
@@ -166,8 +169,20 @@ def _plan_weight(
     if len(set(formats)) > 1 or formats[0] not in takes:
         converted = dtype.value
         formats = (converted,) * len(formats)
-    spec = chip.weights.plan(formats, shapes, source.uses or frozenset())
+    uses = source.uses or frozenset()
+    spec = chip.weights.plan(formats, shapes, uses)
+    if converted is None and _unusable(chip, spec, uses):
+        converted = dtype.value
+        spec = chip.weights.plan((converted,) * len(formats), shapes, uses)
     return WeightPlan(source, converted, spec)
+
+
+def _unusable(chip: Chip, spec: WeightSpec, uses: frozenset[WeightUse]) -> bool:
+    """Experts in a layout of the chip's own that none of its operators takes: recipes need rows."""
+    if WeightUse.EXPERTS not in uses or spec.dense:
+        return False
+    served = (i for op in EXPERT_OPERATORS for i in chip.operators.of(op))
+    return not any(spec.format in row.types.get("W", ()) for i in served for row in i.dtypes)
 
 
 def symbols(plan: ModelPlan, sizes: Sizes, pages: int, slots: int = 2) -> NetworkInputs:

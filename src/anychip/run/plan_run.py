@@ -11,10 +11,10 @@ from anychip.contract.operators import OperatorTable
 from anychip.contract.registration import Chip
 from anychip.contract.remembered import merged
 from anychip.model.checkpoint import Checkpoint, open_checkpoint
-from anychip.model.demo import demo_model_path
 from anychip.ops.decide import Decider
 from anychip.ops.host import host_table
 from anychip.ops.record import Recorder
+from anychip.run.local_model import local_model
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import ModelPlan, ModelPlanError, ModelWishes, plan_model, trace_step
 from anychip.run.proved import proved_ids
@@ -51,10 +51,9 @@ class Opened:
 
 
 def model_path(config: ServeConfig) -> Path:
-    """The model asked for, or the demo model, fetched once. Raises DemoError."""
-    if config.model_path is not None:
-        return Path(config.model_path).expanduser()
-    return demo_model_path(config.cache_path)
+    """Where the model lies, fetched first where it has to be. Raises ConfigError, DemoError,
+    HubError."""
+    return Path(str(local_model(config).model_path)).expanduser()
 
 
 def chip_options(config: ServeConfig) -> dict[str, str]:

@@ -32,19 +32,21 @@ def reference_logits(
     tokens: Sequence[int],
     *,
     positions: Sequence[int] | None = None,
+    context: int | None = None,
 ) -> Array:
     """Float64 logits [P, V] by the oracle; weights as the file has them, nothing else is rounded.
 
     config: the checkpoint's, or that with fewer layers: the network cut after them. tokens: one
-    sequence from its start. positions: those whose logits are wanted, all by default. Raises
+    sequence from its start. positions: those whose logits are wanted, all by default. context:
+    positions that are served, which some rotations depend on; None: those of the sequence. Raises
     ValueError for no tokens, more than the context, or ids beyond the vocabulary.
     """
     prefill = _Prefill.of(tokens, positions, config)
-    plan = _plan(checkpoint, config, DType.FLOAT32, len(tokens))
-    return prefill.run(checkpoint, plan, exact=True)
+    plan = plan_without_chip(checkpoint.sources, config, DType.FLOAT32, len(tokens))
+    return prefill.run(checkpoint, plan, context, exact=True)
 
 
-def composed_logits(
+def composed_logits(  # noqa: PLR0913 - those of `reference_logits` and two dtypes
     checkpoint: Checkpoint,
     config: ModelConfig,
     tokens: Sequence[int],
@@ -52,6 +54,7 @@ def composed_logits(
     *,
     positions: Sequence[int] | None = None,
     cache_dtype: DType | None = None,
+    context: int | None = None,
 ) -> Array:
     """Float32 logits [P, V] by the recipes over the host's primitives; weights and activations
     are held in `dtype`, the cache in `cache_dtype` (None: the same).
@@ -60,9 +63,9 @@ def composed_logits(
     arguments and errors are those of `reference_logits`.
     """
     prefill = _Prefill.of(tokens, positions, config)
-    plan = _plan(checkpoint, config, dtype, len(tokens))
+    plan = plan_without_chip(checkpoint.sources, config, dtype, len(tokens))
     plan = replace(plan, group=replace(plan.group, dtype=cache_dtype or dtype))
-    return prefill.run(checkpoint, plan, exact=False)
+    return prefill.run(checkpoint, plan, context, exact=False)
 
 
 @dataclass(frozen=True)
@@ -94,22 +97,31 @@ class _Prefill:
         }
         return cls({name: np.array(values, np.int32) for name, values in arrays.items()})
 
-    def run(self, checkpoint: Checkpoint, plan: ModelPlan, *, exact: bool) -> Array:
+    def run(
+        self, checkpoint: Checkpoint, plan: ModelPlan, context: int | None, *, exact: bool
+    ) -> Array:
         """Logits of `last`, by the oracle or by the recipes."""
         sizes = Sizes(len(self.indices["tokens"]), 1, len(self.indices["last"]), 1)
         program = trace_step(plan, sizes, 1, undivided, slots=1)
-        given = _Given(checkpoint, plan, self.indices, exact=exact)
+        given = _Given(checkpoint, plan, self.indices, context, exact=exact)
         return interpret(program, given.array, evaluate if exact else by_recipe)["logits"]
 
 
 class _Given:
     """What the program reads. exact: caches are float64 and weights as they are in the file;
-    otherwise both are held in the plan's dtypes."""
+    otherwise both are held in the plan's dtypes. context: positions that are served."""
 
     def __init__(
-        self, checkpoint: Checkpoint, plan: ModelPlan, indices: dict[str, Array], *, exact: bool
+        self,
+        checkpoint: Checkpoint,
+        plan: ModelPlan,
+        indices: dict[str, Array],
+        context: int | None,
+        *,
+        exact: bool,
     ) -> None:
         self._exact, self._plan, self._indices = exact, plan, indices
+        self._context = context
         self._read = dense_reader(checkpoint)
         self._caches: dict[str, Array] = {}
         self._tables = {table_name(i): rope for i, rope in enumerate(plan.config.ropes)}
@@ -120,7 +132,7 @@ class _Given:
         if kind in ("cache", "state"):
             return self._cache(key) if kind == "cache" else self._state(key)
         if key in self._tables:
-            return cos_sin_table(self._tables[key], self._plan.context_length)
+            return cos_sin_table(self._tables[key], self._plan.context_length, self._context)
         found = self._read(key)
         if kind == "weight" and not self._exact:
             return found.astype(NUMPY_DTYPES[self._plan.dtype])
@@ -139,7 +151,9 @@ class _Given:
         return self._caches.setdefault(key, np.zeros(spec.shape, dtype))
 
 
-def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int) -> ModelPlan:
+def plan_without_chip(
+    sources: Sequence[WeightSource], config: ModelConfig, dtype: DType, count: int
+) -> ModelPlan:
     """A plan that asks no chip: dense weights, one page of `count` positions."""
     latent = config.latent.rank if config.latent else 0
     layers = len(config.cached_layers)
@@ -149,8 +163,8 @@ def _plan(checkpoint: Checkpoint, config: ModelConfig, dtype: DType, count: int)
         network=FAMILIES[config.architecture].network,
         dtype=dtype,
         group=group,
-        weights=tuple(_dense(s, dtype) for s in checkpoint.sources if s.uses is not None),
-        constants=tuple(s for s in checkpoint.sources if s.uses is None),
+        weights=tuple(_dense(s, dtype) for s in sources if s.uses is not None),
+        constants=tuple(s for s in sources if s.uses is None),
         context_length=count,
         states=state_group(config, dtype),
     )

@@ -17,6 +17,7 @@ import uvloop
 from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
+from anychip.engine.passing import LogWriter
 from anychip.engine.supervisor import EngineState, RestartPolicy
 from anychip.server.exposure import exposures
 from anychip.server.keys import open_access
@@ -55,7 +56,9 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
 
 def _set_up_log(level: str) -> None:
     logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-8s %(name)s: %(message)s"
+        level=level.upper(),
+        format="%(asctime)s %(levelname)-8s %(name)s: %(message)s",
+        handlers=[LogWriter()],
     )
     # Its start-up lines repeat ours; with "debug" they are wanted.
     logging.getLogger("uvicorn").setLevel("DEBUG" if level == "debug" else "WARNING")

@@ -46,14 +46,48 @@ class ModelSettings:
         Flag(
             ("--model-path", "--model"),
             "model",
-            "folder of safetensors or a .gguf file [the demo model]",
-            "PATH",
-            differs="required, and may be a hub name: download first",
+            "folder of safetensors, a .gguf file, or a hub's ORG/NAME, ORG/NAME@REVISION,"
+            " ORG/NAME:Q4_K_M [the demo model]",
+            "MODEL",
+            differs="required",
+        ),
+    )
+    model_source: str = declared(
+        "huggingface",
+        Flag(
+            ("--model-source",),
+            "model",
+            "hub that ORG/NAME is fetched from; SGLANG_USE_MODELSCOPE=1 chooses too",
+            "HUB",
+            choices=("huggingface", "modelscope"),
+        ),
+    )
+    revision: str | None = declared(
+        None,
+        Flag(
+            ("--revision",),
+            "model",
+            "branch, tag or commit of ORG/NAME [the hub's default]",
+            "REVISION",
+        ),
+    )
+    download_dir: str | None = declared(
+        None,
+        Flag(
+            ("--download-dir",),
+            "model",
+            "cache for models of a hub [the hub's own: HF_HUB_CACHE or MODELSCOPE_CACHE]",
+            "DIR",
         ),
     )
     tokenizer_path: str | None = declared(
         None,
-        Flag(("--tokenizer-path",), "model", "folder or file of the tokenizer [the model]", "PATH"),
+        Flag(
+            ("--tokenizer-path",),
+            "model",
+            "folder or file of the tokenizer, or a hub's ORG/NAME [the model]",
+            "PATH",
+        ),
     )
     load_format: str = declared(
         "auto",

@@ -17,6 +17,7 @@ from anychip.settings.server import ServerSettings
 _PATHS = (
     "model_path",
     "tokenizer_path",
+    "download_dir",
     "chat_template",
     "build_dir",
     "check_ops_dir",

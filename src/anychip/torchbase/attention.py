@@ -22,19 +22,29 @@ POSITIONS = 32768
 
 def kv_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Store keys and values at their slots; negative slots are skipped."""
-    cache, slots = inputs["cache"], inputs["slots"].device
+    cache = inputs["cache"]
+    _put(cache.k, inputs["k"], inputs["slots"].device)
+    _put(cache.v, inputs["v"], inputs["slots"].device)
+
+
+def latent_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Store vectors at their slots; negative slots are skipped."""
+    _put(inputs["cache"].k, inputs["latent"][:, None], inputs["slots"].device)
+
+
+def _put(half: torch.Tensor, rows: torch.Tensor, slots: torch.Tensor) -> None:
+    """rows [T, G, D] into the pages of one half of a cache."""
     kept = slots >= 0
     slots = slots[kept].long()
-    size = cache.k.shape[1]
+    size = half.shape[1]
     where = (torch.div(slots, size, rounding_mode="floor"), slots % size)
-    cache.k.index_put_(where, inputs["k"][kept].to(cache.k.dtype))
-    cache.v.index_put_(where, inputs["v"][kept].to(cache.v.dtype))
+    half.index_put_(where, rows[kept].to(half.dtype))
 
 
 def kv_copy_pages(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Copy whole pages."""
     sources, targets = inputs["sources"].device, inputs["targets"].device.long()
-    for half in inputs["cache"]:
+    for half in inputs["cache"].halves:
         half.index_copy_(0, targets, torch.index_select(half, 0, sources))
 
 
@@ -47,10 +57,30 @@ class _Group(NamedTuple):
 
 
 def paged_attention(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
-    """Sequences with one query together, others one by one. A token that sees nothing gives 0."""
-    outputs["y"].zero_()
+    """Attention in each of its forms but the expanded one."""
+    attend(inputs, outputs["y"], attrs)
+
+
+def expanded_attention(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Queries meet the matrix of the keys, and what comes of the latents that of the values, so
+    that nothing in the cache is expanded."""
+    up, nope, q = inputs["up"].float(), attrs["nope_dim"], inputs["q"].float()
+    absorbed = torch.einsum("thn,hnl->thl", q[..., :nope], up[:, :nope])
+    asked = torch.cat([absorbed, q[..., nope:]], dim=-1)
+    attrs = {**attrs, "value_dim": up.shape[2]}
+    mixed = torch.empty((*q.shape[:2], up.shape[2]), device=q.device)
+    attend({**inputs, "q": asked}, mixed, attrs)
+    outputs["y"].copy_(torch.einsum("thl,hvl->thv", mixed, up[:, nope:]))
+
+
+def attend(inputs: Inputs, y: torch.Tensor, attrs: Attrs) -> None:
+    """Sequences with one query together, others one by one. A token that sees nothing gives 0.
+
+    y: [T, H, E]. inputs: sinks where there are some; attrs: value_dim over a latent cache.
+    """
+    y.zero_()
     for group in _groups(inputs):
-        _attend(group, inputs, outputs["y"], attrs)
+        _attend(group, inputs, y, attrs)
 
 
 def _groups(inputs: Inputs) -> Iterator[_Group]:
@@ -80,6 +110,7 @@ def _attend(group: _Group, inputs: Inputs, y: torch.Tensor, attrs: Attrs) -> Non
     lengths = torch.tensor(group.lengths, device=device)[:, None]
     tokens = torch.tensor(group.tokens, device=device)
     keys, values, place = _gathered(group, inputs, lengths)
+    values = keys[..., : attrs["value_dim"]] if values is None else values
     q = inputs["q"][tokens].float()
     batch, queries, heads, dim = q.shape
     q = q.view(batch, queries, keys.shape[1], -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
@@ -88,15 +119,26 @@ def _attend(group: _Group, inputs: Inputs, y: torch.Tensor, attrs: Attrs) -> Non
         scores = torch.tanh(scores / attrs["softcap"]) * attrs["softcap"]
     seen = _seen(inputs["positions"].device[tokens], lengths, place, attrs)[:, None, None]
     scores = scores.unflatten(2, (-1, queries)).masked_fill(~seen, -torch.inf)
-    weights = torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
+    weights = _softmax(scores, inputs.get("sinks")).masked_fill(~seen, 0.0)
     mixed = torch.matmul(weights.flatten(2, 3), values).unflatten(2, (-1, queries))
-    y[tokens] = mixed.permute(0, 3, 1, 2, 4).reshape(batch, queries, heads, dim).to(y.dtype)
+    y[tokens] = mixed.permute(0, 3, 1, 2, 4).reshape(batch, queries, heads, -1).to(y.dtype)
+
+
+def _softmax(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """Of [B, G, share, n, L]; sinks: [H], one more column a head, which is left out again."""
+    if sinks is None:
+        return torch.softmax(scores, dim=-1)
+    sinks = sinks.view(1, *scores.shape[1:3], 1, 1).expand(*scores.shape[:4], 1)
+    return torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
 
 def _gathered(
     group: _Group, inputs: Inputs, lengths: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Keys and values [B, G, L, D], zeros behind each length, and the positions [L]."""
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Keys and values [B, G, L, D], zeros behind each length, and the positions [L].
+
+    Values are None where they are a part of the keys.
+    """
     cache: CacheViews = inputs["cache"]
     size, longest = cache.k.shape[1], max(group.lengths)
     rows = torch.tensor(group.rows, device=lengths.device)
@@ -107,9 +149,9 @@ def _gathered(
     inside = (place < lengths)[:, None, :, None]
     halves = [
         torch.where(inside, half[pages].flatten(1, 2)[:, :longest].transpose(1, 2).float(), 0.0)
-        for half in cache
+        for half in cache.halves
     ]
-    return halves[0], halves[1], place
+    return halves[0], None if cache.latent else halves[1], place
 
 
 def _seen(
@@ -128,7 +170,11 @@ def _seen(
 KERNELS: dict[str, Kernel] = {
     "kv_write": kv_write,
     "kv_copy_pages": kv_copy_pages,
+    "latent_write": latent_write,
     "paged_attention": paged_attention,
+    "sink_attention": paged_attention,
+    "latent_attention": paged_attention,
+    "expanded_attention": expanded_attention,
 }
-READS_HOST = frozenset({paged_attention})
+READS_HOST = frozenset({paged_attention, expanded_attention})
 """Kernels that read the host half of an index."""

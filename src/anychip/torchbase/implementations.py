@@ -11,7 +11,7 @@ from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
 from anychip.contract.signature import Signature
 from anychip.contract.weights import WeightSpec
-from anychip.torchbase import attention, logits, network, ordering, primitives, sampling
+from anychip.torchbase import attention, experts, logits, network, ordering, primitives, sampling
 from anychip.torchbase.kernel import Kernel
 from anychip.torchbase.queue import Stream
 from anychip.torchbase.views import value_view, view_of
@@ -20,6 +20,7 @@ KERNELS: dict[str, Kernel] = {
     **primitives.KERNELS,
     **ordering.KERNELS,
     **network.KERNELS,
+    **experts.KERNELS,
     **attention.KERNELS,
     **sampling.KERNELS,
     **logits.KERNELS,
@@ -72,7 +73,8 @@ def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Impleme
         prepare=prepare,
         dtypes=(_row(signature),),
         when=_declines,
-        reads_host=kernel in attention.READS_HOST,
+        reads_host=kernel in (attention.READS_HOST | experts.READS_DEVICE),
+        latent=True,
     )
 
 

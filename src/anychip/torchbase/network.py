@@ -33,6 +33,13 @@ def add_rms_norm(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     outputs["y"].copy_(_normed(outputs["sum"].float(), inputs["weight"], attrs["eps"]))
 
 
+def qk_norm(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """Divide each head by its root mean square."""
+    for name in ("q", "k"):
+        normal = _normed(inputs[name].float(), inputs[f"{name}_weight"], attrs["eps"])
+        outputs[f"{name}_out"].copy_(normal)
+
+
 def rotary_embedding(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Turn the pairs of each head by the angle of the token's position."""
     half = attrs["rotary_dim"] // 2
@@ -81,6 +88,18 @@ def gelu_tanh_and_mul(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     outputs["y"].copy_(functional.gelu(gate, approximate="tanh") * up)
 
 
+def clamped(x: torch.Tensor, attrs: Attrs) -> torch.Tensor:
+    """GPT-OSS's gate of [N, 2 * I] in float32."""
+    gate, up = x.float().chunk(2, dim=-1)
+    gate, up = gate.clamp(max=attrs["limit"]), up.clamp(-attrs["limit"], attrs["limit"])
+    return gate * torch.sigmoid(gate * attrs["alpha"]) * (up + 1)
+
+
+def swiglu_clamp_and_mul(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
+    """A gate and an up that are held within bounds."""
+    outputs["y"].copy_(clamped(inputs["x"], attrs))
+
+
 def softcap(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """cap * tanh(x / cap)."""
     outputs["y"].copy_(torch.tanh(inputs["x"].float() / attrs["cap"]) * attrs["cap"])
@@ -90,10 +109,12 @@ KERNELS: dict[str, Kernel] = {
     "embedding": embedding,
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
+    "qk_norm": qk_norm,
     "rotary_embedding": rotary_embedding,
     "linear": linear,
     "lm_head": lm_head,
     "silu_and_mul": silu_and_mul,
     "gelu_tanh_and_mul": gelu_tanh_and_mul,
+    "swiglu_clamp_and_mul": swiglu_clamp_and_mul,
     "softcap": softcap,
 }

@@ -33,10 +33,19 @@ class IndexView(NamedTuple):
 
 
 class CacheViews(NamedTuple):
-    """One layer's keys and values, [pages, page size, KV heads, head dim]."""
+    """One layer's keys and values, [pages, page size, KV heads, head dim].
+
+    latent > 0: the values are that many elements of the keys, from the first.
+    """
 
     k: torch.Tensor
     v: torch.Tensor
+    latent: int = 0
+
+    @property
+    def halves(self) -> tuple[torch.Tensor, ...]:
+        """What has memory of its own."""
+        return (self.k,) if self.latent else (self.k, self.v)
 
 
 def view_of(tensor: Tensor) -> torch.Tensor:
@@ -61,7 +70,7 @@ def value_view(value: Value | None) -> Any:
     if isinstance(value, IndexPair):
         return IndexView(view_of(value.device), value.host)
     if isinstance(value, CacheView):
-        return CacheViews(view_of(value.k), view_of(value.v))
+        return CacheViews(view_of(value.k), view_of(value.v), value.spec.group.latent)
     if isinstance(value, Weight):
         return None if value.dense is None else view_of(value.dense)
     return None if value is None else view_of(value)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from cpu_blocks import MAKERS
 from cpu_calls import BF16
 
+from anychip.contract.formats import block_elements
+
 PLAIN = {"float32": np.dtype(np.float32), "bfloat16": BF16, "float16": np.dtype(np.float16)}
-FORMATS = (*PLAIN, "q8_0", "q4_0", "q4_1")
+FORMATS = (*PLAIN, "q8_0", "q4_0", "q4_1", *MAKERS)
+
+
+def whole_columns(name, k):
+    """The first number of columns from k on that is whole blocks."""
+    block = block_elements(name)
+    return -(-k // block) * block
 
 
 def make_weight(name, n, k, seed=0):
@@ -15,6 +24,8 @@ def make_weight(name, n, k, seed=0):
     if name in PLAIN:
         plain = rng.standard_normal((n, k)).astype(np.float32).astype(PLAIN[name])
         return plain.view(np.uint8), plain.astype(np.float64)
+    if name in MAKERS:
+        return MAKERS[name](rng, n, k)
     blocks = n * k // 32
     scale = rng.uniform(0.01, 0.1, (blocks, 1)).astype(np.float16)
     d = scale.astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpu_calls import BF16, normal, relative, same_bits
-from cpu_weights import FORMATS, make_weight
+from cpu_weights import FORMATS, make_weight, whole_columns
 
 from anychip.contract.weights import HostWeight, WeightUse
 
@@ -15,9 +15,10 @@ LIMIT = {np.dtype(np.float32): 2e-6, BF16: 6e-3}
 @pytest.mark.parametrize("rows", [0, 1, 3, 17])
 @pytest.mark.parametrize("name", FORMATS)
 def test_linear_of_every_format(each, name, rows):
-    data, values = make_weight(name, 71, 576)
-    weight = each.weight(name, (71, 576), data)
-    x, bias = normal(1, rows, 576), normal(2, 71)
+    k = whole_columns(name, 576)
+    data, values = make_weight(name, 71, k)
+    weight = each.weight(name, (71, k), data)
+    x, bias = normal(1, rows, k), normal(2, 71)
     y = each.call("linear", x=x, weight=weight, bias=bias)
     wanted = x.astype(np.float64) @ values.T + bias
     assert y.shape == (rows, 71) and (rows == 0 or relative(y, wanted) < 2e-6)
@@ -54,7 +55,7 @@ def test_rows_may_lie_apart(cpu, rows):
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16], ids=str)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_row_does_not_depend_on_its_batch(each, name, dtype):
-    k = 4128  # more than one block of K
+    k = whole_columns(name, 4128)  # more than one block of K
     data, _ = make_weight(name, 70, k)
     weight, x = each.weight(name, (70, k), data), normal(6, 230, k, dtype=dtype)
     whole = each.call("linear", x=x, weight=weight)
@@ -85,9 +86,10 @@ def test_a_row_does_not_depend_on_the_threads(chips):
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("rows", [1, 30])
 def test_lm_head_scales_and_caps(each, name, rows):
-    data, values = make_weight(name, 131, 64)
-    x, attrs = normal(8, rows, 64, dtype=BF16), {"scale": 0.25, "softcap": 3.0}
-    weight = each.weight(name, (131, 64), data, frozenset({WeightUse.LM_HEAD}))
+    k = whole_columns(name, 64)
+    data, values = make_weight(name, 131, k)
+    x, attrs = normal(8, rows, k, dtype=BF16), {"scale": 0.25, "softcap": 3.0}
+    weight = each.weight(name, (131, k), data, frozenset({WeightUse.LM_HEAD}))
     logits = each.call("lm_head", attrs, x=x, weight=weight)
     plain = x.astype(np.float64) @ values.T * 0.25
     assert logits.dtype == np.float32
@@ -133,8 +135,9 @@ def test_tiny_and_huge_rows_keep_their_size(each, size):
 @pytest.mark.parametrize("uses", [{WeightUse.EMBEDDING}, {WeightUse.EMBEDDING, WeightUse.LM_HEAD}])
 @pytest.mark.parametrize("name", FORMATS)
 def test_embedding_reads_rows(each, name, uses):
-    data, values = make_weight(name, 77, 96)
-    table = each.weight(name, (77, 96), data, frozenset(uses))
+    k = whole_columns(name, 96)
+    data, values = make_weight(name, 77, k)
+    table = each.weight(name, (77, k), data, frozenset(uses))
     tokens = np.array([0, 76, 5, 5, 33], np.int32)
     for dtype, limit in (("float32", 1e-7), ("bfloat16", 4e-3)):
         y = each.call("embedding", {"dtype": dtype, "scale": 2.0}, tokens=tokens, table=table)
@@ -157,11 +160,12 @@ def test_parts_are_stacked(cpu, names):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_planned_bytes_are_the_allocated_ones(cpu, name):
-    data, _ = make_weight(name, 50, 64)
+    k = whole_columns(name, 64)
+    data, _ = make_weight(name, 50, k)
     for uses in ({WeightUse.LINEAR}, {WeightUse.EMBEDDING}):
         before = cpu.chip.memory._store.used
-        spec = cpu.chip.weights.plan((name,), ((50, 64),), frozenset(uses))
-        weight = cpu.weight(name, (50, 64), data, frozenset(uses))
+        spec = cpu.chip.weights.plan((name,), ((50, k),), frozenset(uses))
+        weight = cpu.weight(name, (50, k), data, frozenset(uses))
         assert weight.spec == spec
         assert (
             cpu.chip.memory._store.used - before == spec.nbytes == weight.tensors[0].buffer.nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anychip.chips.fake.registration import FakeChip
-from anychip.contract.cache import CacheGroup, CacheSpec, CacheView
+from anychip.contract.cache import CacheGroup, CacheSpec, CacheView, latent_view
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec
@@ -14,7 +14,7 @@ from anychip.contract.signature import ArgKind, infer_outputs
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import HostWeight, WeightUse
 from anychip.hostops import NUMPY_DTYPES
-from anychip.ops.oracle import CacheArrays, filled
+from anychip.ops.oracle import CacheArrays, filled, latent_arrays
 
 
 def opened(**options) -> FakeChip:
@@ -56,8 +56,9 @@ def value_of(chip, arg, array):
         return chip.weights.prepare((host,), frozenset({WeightUse.LINEAR}))
     if arg.kind is ArgKind.CACHE:
         pages, size, heads, dim = array.k.shape
-        group = CacheGroup(1, heads, dim, dtype_of(array.k), size)
-        return CacheView(CacheSpec(group, pages), upload(chip, array.k), upload(chip, array.v))
+        group = CacheGroup(1, heads, dim, dtype_of(array.k), size, latent=array.latent)
+        spec, k = CacheSpec(group, pages), upload(chip, array.k)
+        return latent_view(spec, k) if group.latent else CacheView(spec, k, upload(chip, array.v))
     tensor = upload(chip, array)
     if arg.kind is ArgKind.INDEX:
         return IndexPair(memoryview(np.ascontiguousarray(array)), tensor)
@@ -90,7 +91,9 @@ def results(chip, call):
     for name in CATALOGUE[call.spec.op].writes:
         value = call.inputs[name]
         if isinstance(value, CacheView):
-            found[name] = CacheArrays(download(chip, value.k), download(chip, value.v))
+            halves = [download(chip, half) for half in value.halves]
+            latent = value.spec.group.latent
+            found[name] = latent_arrays(*halves, latent) if latent else CacheArrays(*halves)
         else:
             found[name] = download(chip, value)
     return found

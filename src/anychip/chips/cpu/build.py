@@ -29,8 +29,8 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "blocks", "cache", "linear", "logits", "pool"),
-    *("replay", "rows", "sampling", "sizes", "weights"),
+    *("amx", "attention", "blocks", "cache", "experts", "heads", "linear", "linear_k", "logits"),
+    *("pool", "recurrent", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -120,13 +120,17 @@ STATUS: dict[int, ErrorFact] = {
             "a slot is outside of the cache",
             "a page is outside of the cache",
             "a row index is outside of its table",
+            "a token is sent to an expert that there is not",
         ),
         start=1,
     )
 }
 """Codes that kernels return: see Status in abi.h."""
 
-ASK_FOR_SCRATCH = ("attention", "attention_block", "mlp_block")
+ASK_FOR_SCRATCH = (
+    *("attention", "attention_block", "expanded_attention", "mlp_block"),
+    *("route_experts", "grouped_linear", "expert_mlp"),
+)
 """Functions whose scratch depends on their whole struct."""
 
 _TYPES: dict[str, type] = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double}
@@ -135,16 +139,28 @@ FIELDS: dict[str, str] = {
     "norm": "p:pool,x,residual,weight,y,sum i:rows,k,x_stride,type d:eps",
     "rotary": "p:pool,q,k,positions,cos_sin,q_out,k_out i:rows,heads,kv_heads,dim,rotary_dim,"
     "limit,q_stride,k_stride,neox,type",
-    "linear": "p:pool,x,weight,bias,y,workspace i:rows,n,k,x_stride,x_type,format,y_type "
+    "linear": "p:pool,x,weight,bias,y,workspace i:rows,n,k,x_stride,y_stride,x_type,format,y_type "
     "d:scale,cap",
     "pack": "p:pool,source,target i:rows,k,first,format",
     "activation": "p:pool,x,y i:rows,inner,type,kind",
     "kv_write": "p:pool,k,v,slots,k_cache,v_cache i:rows,kv_heads,dim,k_stride,v_stride,"
     "pages,page_size,page_stride,slot_stride,head_stride,type,cache_type",
     "kv_copy_pages": "p:pool,k_cache,v_cache,sources,targets i:count,pages,page_bytes,page_stride",
-    "attention": "p:pool,q,k_cache,v_cache,page_table,kv_lens,positions,token_rows,y,workspace "
-    "i:tokens,heads,kv_heads,dim,rows,table_width,pages,page_size,q_stride,page_stride,slot_stride,"
-    "head_stride,type,cache_type,causal,window d:scale,softcap",
+    "attention": "p:pool,q,k_cache,v_cache,page_table,kv_lens,positions,token_rows,sinks,y,"
+    "workspace i:tokens,heads,kv_heads,dim,rows,table_width,pages,page_size,q_stride,page_stride,"
+    "slot_stride,head_stride,type,cache_type,causal,window,value_dim d:scale,softcap",
+    "expanded_attention": "p:pool,q,k_cache,up,page_table,kv_lens,positions,token_rows,y,workspace "
+    "i:tokens,heads,dim,rank,nope,up_rows,rows,table_width,pages,page_size,q_stride,page_stride,"
+    "slot_stride,head_stride,type,cache_type,causal,window d:scale,softcap",
+    "qk_norm": "p:pool,q,k,q_weight,k_weight,q_out,k_out "
+    "i:rows,heads,kv_heads,dim,q_stride,k_stride,type d:eps",
+    "swiglu_clamp": "p:pool,x,y i:rows,inner,type d:alpha,limit",
+    "route_experts": "p:pool,logits,bias,weights,ids,workspace "
+    "i:rows,experts,k,scoring,renormalize,groups,groups_kept,top2 d:scale",
+    "grouped_linear": "p:pool,x,weight,experts,bias,y,workspace "
+    "i:rows,n,k,x_stride,type,format,count",
+    "expert_mlp": "p:pool,x,gate_up,down,gate_up_bias,down_bias,weights,ids,y,workspace "
+    "i:rows,k,inner,used,count,type,gate_up_format,down_format,kind d:alpha,limit",
     "mlp_block": "p:pool,x,residual,norm,gate_up,down,gate_up_bias,down_bias,y,sum,workspace "
     "i:rows,k,inner,x_stride,type,gate_up_format,down_format,kind d:eps",
     "attention_block": "p:pool,x,residual,norm,qkv,output,qkv_bias,output_bias,cos_sin,slots,"
@@ -152,6 +168,10 @@ FIELDS: dict[str, str] = {
     "i:tokens,k,x_stride,type,qkv_format,output_format,heads,kv_heads,dim,rotary_dim,limit,neox,"
     "rows,table_width,pages,page_size,page_stride,slot_stride,head_stride,cache_type,causal,window "
     "d:eps,scale,softcap",
+    "causal_conv1d": "p:pool,x,weight,bias,state,y,state_from,state_to,cu_q,positions "
+    "i:rows,tokens,slots,channels,width,x_stride,type,silu",
+    "gated_delta_rule": "p:pool,q,k,v,decay,beta,state,y,state_from,state_to,cu_q,positions "
+    "i:rows,tokens,slots,heads,key_heads,key_dim,value_dim,q_stride,k_stride,v_stride,type d:scale",
     "gather_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
     "scatter_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
     "softmax": "p:pool,logits,y i:rows,n,kind",

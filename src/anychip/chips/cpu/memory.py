@@ -12,7 +12,7 @@ import numpy.typing as npt
 from anychip.chips.cpu.build import CHIP, KernelLibrary
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid, out_of_memory
-from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS
+from anychip.contract.formats import BLOCK_FORMATS, PLAIN_FORMATS, block_elements, row_bytes
 from anychip.contract.host import host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.tensor import Buffer, Shape, Tensor
@@ -22,7 +22,12 @@ from anychip.hostops import NUMPY_DTYPES
 ALIGNMENT = 64
 FORMAT_CODES = {
     name: code
-    for code, name in enumerate(("float32", "bfloat16", "float16", "q8_0", "q4_0", "q4_1"))
+    for code, name in enumerate(
+        (
+            *("float32", "bfloat16", "float16", "q8_0", "q4_0", "q4_1"),
+            *("q4_k", "q5_k", "q6_k", "q5_0", "q5_1"),
+        )
+    )
 }
 """Codes of storage types and weight formats in abi.h."""
 
@@ -188,12 +193,6 @@ def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:
     return raw_bytes(tensor)[tensor.offset : tensor.offset + nbytes]
 
 
-def row_bytes(name: str, k: int) -> int:
-    """Bytes of one row of K elements as a checkpoint holds it."""
-    elements, nbytes = BLOCK_FORMATS.get(name, (1, 0))
-    return k // elements * (nbytes or DType(name).itemsize)
-
-
 class CpuWeights(Weights):
     """Packs for the kernels where a weight is multiplied; an embedding alone stays row-major.
 
@@ -276,8 +275,8 @@ def _check_part(name: str, shape: Shape, k: int, kernels: bool) -> None:
     if shape[1] != k:
         text = f"parts of one weight have {k} and {shape[1]} columns"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
-    if shape[1] % BLOCK_FORMATS.get(name, (1, 0))[0]:
-        text = f"{shape[1]} columns of {name} are no whole number of blocks of 32"
+    if shape[1] % block_elements(name):
+        text = f"{shape[1]} columns of {name} are no whole blocks of {block_elements(name)}"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
 
 

@@ -25,6 +25,9 @@ from anychip.chips.cpu.operators_calls import (
     tensor_of,
     weight_of,
 )
+from anychip.chips.cpu.operators_experts import EXPERTS
+from anychip.chips.cpu.operators_heads import HEADS
+from anychip.chips.cpu.operators_recurrent import RECURRENT
 from anychip.contract.cache import CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
@@ -92,6 +95,7 @@ def _linear(call: Call) -> Fields:
         "n": weight.spec.shape[0],
         "k": weight.spec.shape[1],
         "x_stride": x.strides[0],
+        "y_stride": weight.spec.shape[0],
         "x_type": code_of(x.dtype),
         "format": code_of(weight.spec.format),
         "y_type": code_of(y.dtype),
@@ -121,6 +125,8 @@ def _kv_write(call: Call) -> Fields:
 def _copy_pages(call: Call) -> Fields:
     view, facts = cache_fields(call)
     kept = {n: facts[n] for n in ("k_cache", "v_cache", "pages")}
+    if view.spec.group.latent:
+        del kept["v_cache"]  # a part of the keys
     return {
         **kept,
         "count": tensor_of(call, "sources").size,
@@ -240,14 +246,16 @@ _AB = {"A": STORAGE, "B": STORAGE}
 _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)
 
-_QUANTIZED = ("q8_0", "q4_0", "q4_1")
-# Where the processor can, rows meet quantized weights as whole numbers of 16 bits: linear_vnni.h. A
+_WHOLE = ("q8_0", "q4_0", "q4_1")
+_EXACT = tuple(name for name in FORMATS if name not in (*STORAGE, *_WHOLE))
+# Where the processor can, rows meet some weights as whole numbers of 16 bits: linear_vnni.h. A
 # result in float32 shows it: 6e-6 where floats give 6e-7.
 _HEADS: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
     ({"X": ACTIVATIONS, "W": STORAGE}, {}),
-    ({"X": ("float32",), "W": _QUANTIZED}, {"variant": "_quantized"}),
-    ({"X": ("bfloat16",), "W": _QUANTIZED}, {"variant": "_whole", "needs": VNNI, "tolerance": 8.0}),
-    ({"X": ("bfloat16",), "W": _QUANTIZED}, {"variant": "_widened", "lacks": VNNI}),
+    ({"X": ("float32",), "W": _WHOLE}, {"variant": "_quantized"}),
+    ({"X": ("bfloat16",), "W": _WHOLE}, {"variant": "_whole", "needs": VNNI, "tolerance": 8.0}),
+    ({"X": ("bfloat16",), "W": _WHOLE}, {"variant": "_widened", "lacks": VNNI}),
+    ({"X": ACTIVATIONS, "W": _EXACT}, {"variant": "_exact"}),
 )
 
 KERNELS: tuple[Kernel, ...] = (
@@ -263,8 +271,11 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("silu_and_mul", "activation", _gated, _X),
     Kernel("gelu_tanh_and_mul", "activation", _gated, _X),
     Kernel("kv_write", "kv_write", _kv_write, _XC, _cache_covers),
-    Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers),
+    Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers, latent=True),
     *BLOCKS,
+    *HEADS,
+    *EXPERTS,
+    *RECURRENT,
     Kernel("paged_attention", "attention", _attention, _XC, _attends, _attention_scratch),
     Kernel("softmax", "softmax", _logits, {}),
     Kernel("log_softmax", "softmax", _logits, {}),

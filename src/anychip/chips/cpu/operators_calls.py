@@ -30,8 +30,8 @@ class Kernel:
 
     function: its name in abi.h without the prefix. fields: sizes and codes from a call, and
     pointers that are not named as the call's arguments are. workspace: bytes. variant: sets
-    kernels of one operator apart. needs, lacks: a processor's feature that decides whether it is
-    offered.
+    kernels of one operator apart. latent: see Implementation. needs, lacks: a processor's feature
+    that decides whether it is offered.
     """
 
     op: str
@@ -45,6 +45,7 @@ class Kernel:
     needs: str = ""
     lacks: str = ""
     tolerance: float = 1.0
+    latent: bool = False
 
     def suits(self, isa: str) -> bool:
         """Whether a library of this instruction set offers it."""
@@ -62,6 +63,7 @@ class Kernel:
             workspace=lambda call: self.workspace(library, call),
             aliases=self.aliases,
             tolerance=self.tolerance,
+            latent=self.latent,
         )
 
     def _prepare(self, library: KernelLibrary, call: Call) -> Launch:
@@ -132,6 +134,7 @@ def attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
         "heads": q.shape[1],
         "kv_heads": cache.group.kv_heads,
         "dim": q.shape[2],
+        "value_dim": q.shape[2],
         "rows": page_table.shape[0],
         "table_width": page_table.shape[1],
         "page_size": cache.group.page_size,

@@ -49,7 +49,7 @@ CHOICES = {"kernels": ("auto", "native", "host"), "isa": ("auto", *FEATURES)}
 BUILD_DIR = Path("~/.cache/anychip/build")
 
 
-@register_chip(CHIP, contract=(0, 4))
+@register_chip(CHIP, contract=(0, 5))
 class CpuChip(Chip):
     """The processor and its memory."""
 

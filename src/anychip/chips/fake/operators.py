@@ -147,14 +147,18 @@ class FakeWeights(Weights):
         return stacked(CHIP, formats, shapes)
 
     def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:
-        """Stack and copy in."""
+        """Copy the parts in, one behind the other."""
         formats, shapes = tuple(p.format for p in parts), tuple(p.shape for p in parts)
         spec = self.plan(formats, shapes, uses)
         dtype = DType(spec.format)
-        rows = np.concatenate([_array(p) for p in parts]).astype(NUMPY_DTYPES[dtype])
-        buffer = self._memory.allocate(spec.nbytes)
-        tensor = Tensor(spec.shape, dtype, buffer=buffer)
-        self._memory.copy_in(tensor, rows.reshape(-1).view(np.uint8).data)
+        arrays = [_array(part) for part in parts]
+        tensor = Tensor(spec.shape, dtype, buffer=self._memory.allocate(spec.nbytes))
+        start = 0
+        for array in arrays:
+            held = array.astype(NUMPY_DTYPES[dtype], copy=False)
+            rows = tensor.view(array.shape, offset=start)
+            self._memory.copy_in(rows, held.reshape(-1).view(np.uint8).data)
+            start += array.size
         return Weight(spec, (tensor,), dense=tensor)
 
     def release(self, weight: Weight) -> None:

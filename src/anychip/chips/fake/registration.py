@@ -26,7 +26,7 @@ from anychip.contract.registration import (
 FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 
 
-@register_chip(CHIP, contract=(0, 4))
+@register_chip(CHIP, contract=(0, 5))
 class FakeChip(Chip):
     """A strict device in software."""
 

@@ -15,7 +15,7 @@ from anychip.contract.registration import Capabilities, Device, Option, Probe, r
 from anychip.torchbase.registration import OPTIONS, TorchChip
 
 
-@register_chip(CHIP, contract=(0, 4))
+@register_chip(CHIP, contract=(0, 5))
 class TorchDeviceChip(TorchChip):
     """Memory, operators and weights of torchbase on the device that an option names."""
 

@@ -70,7 +70,7 @@ def _latent_written(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec
 
 
 def _as_queries(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
-    _cache("attention", inputs, latent=False)
+    _cache("sink_attention" if "sinks" in inputs else "paged_attention", inputs, latent=False)
     q = inputs["q"]
     assert isinstance(q, TensorSpec)
     return (TensorSpec(q.shape, q.dtype),)

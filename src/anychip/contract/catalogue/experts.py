@@ -1,7 +1,7 @@
 """Mixtures of experts: which experts a token goes to, and the products of those experts.
 
-T tokens, E experts, P experts a token, N rows (tokens times experts of each), K, I and R sizes of a
-linear. The matrices of all experts are one weight, stacked along its first dimension.
+T tokens (of grouped_linear: tokens times experts of each), E experts, P experts a token, K, I and R
+sizes of a linear. The matrices of all experts are one weight, stacked along its first dimension.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ SIGNATURES: tuple[Signature, ...] = (
         "grouped_linear",
         Tier.COMPOSED,
         (
-            Arg("x", "X", "N,K", layout=Layout.ROWS),
+            Arg("x", "X", "T,K", layout=Layout.ROWS),
             Arg("weight", "W", "M,K", ArgKind.WEIGHT),
-            Arg("experts", "int32", "N"),
+            Arg("experts", "int32", "T"),
             Arg("bias", "float32", "E,R", optional=True),
         ),
-        (Arg("y", "X", "N,R"),),
+        (Arg("y", "X", "T,R"),),
         "linear, each row by the matrix of its own expert: R = M / experts_count rows of the "
-        "weight from experts[n] * R on; every expert lies in 0 .. experts_count - 1. "
+        "weight from experts[t] * R on; every expert lies in 0 .. experts_count - 1. "
         "Accumulated in float32; the result of a row does not depend on its neighbours.",
         (_COUNT,),
         infer=_grouped_linear,

@@ -6,14 +6,18 @@ from typing import Any
 
 from anychip.model.config import ExpertsConfig, LatentConfig, LayerConfig, ModelConfig
 from anychip.model.errors import unsupported
+from anychip.model.expert_sources import expert_sources
+from anychip.model.families.deepseek_gguf import deepseek_gguf
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.hf_config import hf_config, refuse_unless
 from anychip.model.hf_rope import hf_rope, yarn_mscale
 from anychip.model.latent_sources import latent_sources
+from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.decoder import decoder
+from anychip.model.layers.experts import mixture
 from anychip.model.layers.latent import latent_attention
-from anychip.model.naming import HF, Naming
+from anychip.model.naming import GGUF, HF_EXPERTS, Naming
 from anychip.model.network import NetworkInputs
 from anychip.model.sources import (
     LayerTensors,
@@ -38,7 +42,7 @@ def _from_hf(read: Fields, name: str, experts: ExpertsConfig, **own: Any) -> Mod
         query_rank=read.integer("q_lora_rank") if read.has("q_lora_rank") else 0,
     )
     rope = hf_rope(read, latent.rotated, interleaved=read.flag("rope_interleave", True))
-    dense, layers = read.integer("first_k_dense_replace"), read.integer("num_hidden_layers")
+    dense, layers = read.integer("first_k_dense_replace"), layer_count(read, "num_hidden_layers")
     bias = read.flag("attention_bias")
     return hf_config(
         read,
@@ -110,15 +114,16 @@ def _sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
     found = [embedding(config, naming)]
     for i in range(config.layers):
         layer = LayerTensors(config, naming, i)
-        found += [*latent_sources(layer), *mlp_sources(layer)]
+        found += latent_sources(layer)
+        found += expert_sources(layer) if config.layer(i).experts else mlp_sources(layer)
     return (*found, *head_sources(config, naming))
 
 
 def _network(ops: Ops, given: NetworkInputs) -> Value:
-    return decoder(ops, given, attention=latent_attention)
+    return decoder(ops, given, attention=latent_attention, mlp=mixture)
 
 
-_NAMES = HF.called(
+_NAMES = HF_EXPERTS.called(
     query="self_attn.q_proj",
     query_down="self_attn.q_a_proj",
     query_down_norm="self_attn.q_a_layernorm",
@@ -126,7 +131,21 @@ _NAMES = HF.called(
     latent="self_attn.kv_a_proj_with_mqa",
     latent_norm="self_attn.kv_a_layernorm",
     expand="self_attn.kv_b_proj",
+    shared_gate="mlp.shared_experts.gate_proj",
+    shared_up="mlp.shared_experts.up_proj",
+    shared_down="mlp.shared_experts.down_proj",
 )
+_GGUF_NAMES = GGUF.called(
+    query_down="attn_q_a",
+    query_down_norm="attn_q_a_norm",
+    query_up="attn_q_b",
+    latent="attn_kv_a_mqa",
+    latent_norm="attn_kv_a_norm",
+    expand_keys="attn_k_b",
+    expand_values="attn_v_b",
+)
+"""Files from before 2025-04 have keys and values in one tensor, which are refused as incomplete."""
+
 DEEPSEEK2 = Family(
     name="deepseek2",
     title="DeepSeek-V2, V2-Lite, V2.5",
@@ -134,6 +153,9 @@ DEEPSEEK2 = Family(
     hf_type="deepseek_v2",
     hf_config=_v2,
     hf_names=_NAMES,
+    gguf="deepseek2",
+    gguf_config=deepseek_gguf,
+    gguf_names=_GGUF_NAMES,
     sources=_sources,
     network=_network,
 )
@@ -144,6 +166,7 @@ DEEPSEEK3 = Family(
     hf_type="deepseek_v3",
     hf_config=_v3,
     hf_names=_NAMES,
+    gguf="deepseek2",  # which DEEPSEEK2 reads
     sources=_sources,
     network=_network,
 )

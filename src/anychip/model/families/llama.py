@@ -6,20 +6,13 @@ from anychip.model.config import ModelConfig
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_config
-from anychip.model.hf_config import hf_config, refuse_unless
+from anychip.model.hf_config import hf_bias, hf_config, refuse_unless
 from anychip.model.naming import GGUF_PAIRED, HF
 
 
 def _from_hf(read: Fields) -> ModelConfig:
     refuse_unless(read, sliding_window=0, partial_rotary_factor=1.0)
-    bias = read.flag("attention_bias")
-    return hf_config(
-        read,
-        "llama",
-        attention_bias=bias,
-        output_bias=bias,
-        mlp_bias=read.flag("mlp_bias"),
-    )
+    return hf_config(read, "llama", **hf_bias(read), mlp_bias=read.flag("mlp_bias"))
 
 
 LLAMA = Family(

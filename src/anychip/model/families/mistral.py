@@ -10,6 +10,8 @@ from anychip.model.naming import HF
 
 
 def _from_hf(read: Fields) -> ModelConfig:
+    if "sliding_window" not in read.settings:  # null is none
+        read = read.defaulting(sliding_window=4096)
     return hf_config(read, "mistral", layer_configs=windowed_layers(hf_windows(read)))
 
 
@@ -20,5 +22,5 @@ MISTRAL = Family(
     hf_type="mistral",
     hf_config=_from_hf,
     hf_names=HF,
+    gguf="llama",  # which LLAMA reads
 )
-"""Its GGUF files say that they are Llama's."""

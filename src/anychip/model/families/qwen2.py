@@ -6,21 +6,13 @@ from anychip.model.config import ModelConfig
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_config
-from anychip.model.hf_config import FULL, SLIDING, hf_config, hf_windows, windowed_layers
+from anychip.model.hf_config import hf_config, late_windows, windowed_layers
 from anychip.model.naming import GGUF, HF
 
 
 def _from_hf(read: Fields) -> ModelConfig:
-    windows = (0,) * read.integer("num_hidden_layers")
-    if read.flag("use_sliding_window"):
-        windows = hf_windows(read, _kinds(read))
-    return hf_config(read, "qwen2", attention_bias=True, layer_configs=windowed_layers(windows))
-
-
-def _kinds(read: Fields) -> tuple[str, ...]:
-    """The layers from max_window_layers on have the window."""
-    first = read.integer("max_window_layers", 28)
-    return tuple(SLIDING if i >= first else FULL for i in range(read.integer("num_hidden_layers")))
+    layers = windowed_layers(late_windows(read))
+    return hf_config(read, "qwen2", attention_bias=True, layer_configs=layers)
 
 
 QWEN2 = Family(

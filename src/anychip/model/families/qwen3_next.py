@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from anychip.model.config import DeltaConfig, LayerConfig, ModelConfig
+from anychip.model.config import DeltaConfig, ExpertsConfig, LayerConfig, ModelConfig
 from anychip.model.delta_sources import delta_sources, gated_attention_sources
 from anychip.model.errors import unsupported
+from anychip.model.expert_sources import expert_sources
+from anychip.model.experts_config import hf_experts, hf_sparse_layers, with_experts
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.hf_config import FULL, hf_config, refuse_unless
 from anychip.model.layers.attention import attention
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.delta import delta_layer
-from anychip.model.naming import HF, Naming
+from anychip.model.layers.experts import mixture
+from anychip.model.naming import HF_EXPERTS, Naming
 from anychip.model.network import NetworkInputs
 from anychip.model.sources import (
     LayerTensors,
@@ -29,7 +32,7 @@ ROTATED = 0.25
 
 
 def _from_hf(read: Fields) -> ModelConfig:
-    refuse_unless(read, attention_bias=False, num_experts=0)
+    refuse_unless(read, attention_bias=False)
     rotated = read.number("partial_rotary_factor", ROTATED)
     read = Fields({**read.settings, "partial_rotary_factor": rotated}, read.origin)
     delta = DeltaConfig(
@@ -40,13 +43,27 @@ def _from_hf(read: Fields) -> ModelConfig:
         width=read.integer("linear_conv_kernel_dim"),
     )
     layers = tuple(LayerConfig(recurrent=kind == RECURRENT) for kind in _kinds(read))
-    return hf_config(
+    config = hf_config(
         read,
         "qwen3_next",
         delta=delta,
         qk_norm="head",
         output_gate=True,
         layer_configs=layers,
+        experts=_experts(read),
+    )
+    return with_experts(config, hf_sparse_layers(read)) if config.experts else config
+
+
+def _experts(read: Fields) -> ExpertsConfig | None:
+    if not read.integer("num_experts"):
+        return None
+    return hf_experts(
+        read,
+        inner=read.integer("moe_intermediate_size"),
+        renormalize=read.flag("norm_topk_prob", True),
+        shared=read.integer("shared_expert_intermediate_size"),
+        shared_gate=True,
     )
 
 
@@ -65,7 +82,8 @@ def _sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
     for i in range(config.layers):
         layer = LayerTensors(config, naming, i)
         mixing = delta_sources if config.layer(i).recurrent else gated_attention_sources
-        found += [*mixing(layer), *mlp_sources(layer)]
+        found += mixing(layer)
+        found += expert_sources(layer) if config.layer(i).experts else mlp_sources(layer)
     return (*found, *head_sources(config, naming))
 
 
@@ -77,10 +95,10 @@ def _mixing(
 
 
 def _network(ops: Ops, given: NetworkInputs) -> Value:
-    return decoder(ops, given, attention=_mixing)
+    return decoder(ops, given, attention=_mixing, mlp=mixture)
 
 
-_NAMES = HF.called(
+_NAMES = HF_EXPERTS.called(
     delta_in="linear_attn.in_proj_qkvz",
     delta_gates="linear_attn.in_proj_ba",
     delta_conv="linear_attn.conv1d",

@@ -18,7 +18,6 @@ from anychip.model.quantized.groups import Groups
 from anychip.model.quantized.linear import Linear
 from anychip.model.quantized.pieces import SCALE_DTYPES, Pieces, RawTensors, modules
 from anychip.model.quantized.settings import Settings
-from anychip.model.quantized.words import unpack_words
 
 _MADE = "quant_method modules_to_not_convert exllama_config fuse_max_seq_len modules_to_fuse"
 """Keys that change no number."""
@@ -70,11 +69,13 @@ def _linear(pieces: Pieces, group: int) -> Linear:
 
 def _columns(words: npt.NDArray[Any]) -> Bytes:
     """int32 [rows, N / 8] -> [N, rows] numbers of 4 bits, in the order of the columns."""
-    numbers = unpack_words(words, 4).reshape(len(words), -1, 8)
-    ordered = np.empty_like(numbers)
-    ordered[:, :, _ORDER] = numbers
-    columns: Bytes = ordered.reshape(len(words), -1).T
-    return columns
+    places = np.ascontiguousarray(words.T, "<i4").view(np.uint8).reshape(-1, len(words), 4)
+    columns = np.empty((len(places), 8, len(words)), np.uint8)
+    for byte in range(4):
+        pair = np.ascontiguousarray(places[:, :, byte])
+        columns[:, _ORDER[2 * byte]] = pair & 15
+        columns[:, _ORDER[2 * byte + 1]] = pair >> 4
+    return columns.reshape(-1, len(words))
 
 
 def _lower(value: Any) -> Any:

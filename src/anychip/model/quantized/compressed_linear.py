@@ -162,7 +162,7 @@ def _zeros(pieces: Pieces, args: WeightArgs, shape: Shape) -> Callable[[], Bytes
     middle = 2 ** (args.bits - 1)
     if args.symmetric:
         return lambda: np.full(shape, middle, np.uint8)
-    if pieces.has(PACKED):
+    if pieces.has(PACKED) and args.strategy != "tensor":
         pieces.shaped(ZERO, ("I32",), (-(-n * args.bits // 32), count))
         return lambda: unpack_words(pieces.array(ZERO).T, args.bits)[:, :n].T
     pieces.shaped(ZERO, ("I8",), shape, *([(n,), (1,), (), (1, 1)] if count == 1 else []))

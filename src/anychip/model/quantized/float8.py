@@ -55,8 +55,8 @@ def fp8_linear(pieces: Pieces, ending: str, block: tuple[int, int] | None) -> Li
     endings = (".weight", ending, ".input_scale", ".activation_scale")
 
     def plain() -> Floats:
-        values = e4m3()[pieces.array(".weight").view(np.uint8)]
-        values *= _spread(pieces.floats(ending), shape, block)
+        values: Floats = e4m3()[pieces.array(".weight")]
+        _scale(values, pieces.floats(ending), block)
         return values
 
     kind = "per tensor" if math.prod(scales) == 1 else "per channel"
@@ -74,12 +74,14 @@ def e4m3() -> Floats:
     return np.where(byte < 128, size, -size).astype(np.float32)
 
 
-def _spread(scales: Floats, shape: Shape, block: tuple[int, int] | None) -> Floats:
-    """Scales that multiply a weight of this shape."""
+def _scale(values: Floats, scales: Floats, block: tuple[int, int] | None) -> None:
+    """Multiply in place, the rows of one block at a time."""
     if block is None:
-        return scales.reshape(-1, 1)
-    rows = np.repeat(scales, block[0], axis=0)[: shape[0]]
-    return np.repeat(rows, block[1], axis=1)[:, : shape[1]]
+        values *= scales.reshape(-1, 1)
+        return
+    for i, row in enumerate(scales):
+        spread = np.repeat(row, block[1])[: values.shape[1]]
+        values[i * block[0] : (i + 1) * block[0]] *= spread
 
 
 def _block(found: Any) -> tuple[int, int] | None:

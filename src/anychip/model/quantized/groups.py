@@ -20,6 +20,9 @@ from anychip.model.formats import Bytes, Floats
 from anychip.model.packing.grouped import pack_groups
 from anychip.model.quantized.linear import Linear
 
+_ROWS = 256
+"""Rows at once, where scales are spread over columns."""
+
 Index = npt.NDArray[Any]
 """[K]: the group of each column."""
 
@@ -63,10 +66,12 @@ class Groups:
 
     def values(self) -> Floats:
         """float32 [N, K] by the definition."""
-        index = self._columns()
+        index, zeros, scales = self._columns(), self.zeros(), self.scales()
         values = self.codes().astype(np.float32)
-        values -= self.zeros()[:, index]
-        values *= self.scales()[:, index]
+        for first in range(0, len(values), _ROWS):
+            rows = slice(first, first + _ROWS)
+            values[rows] -= zeros[rows][:, index]
+            values[rows] *= scales[rows][:, index]
         return values
 
     def _columns(self) -> Index:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
-from anychip.model.formats import Floats, plain_weight
+from anychip.model.formats import Floats, plain_weight, rows_of
 
 
 @dataclass(frozen=True)
 class Linear:
     """A weight [N, K], or [.., N, K]. Nothing of it is read before `read`.
 
+    exact_rows: some rows in `format`, by first and count, where that takes less than all of it.
     format: the contract's name, or where no format holds it exactly, what it is called in the
     start-up table. tensors: what it is made of, as they are called in the files; nbytes: their
     size there. exact: its bytes in `format`; None where there is none. plain: its values in
@@ -28,6 +29,13 @@ class Linear:
     exact: Callable[[], HostWeight] | None
     plain: Callable[[], Floats]
     head: bytes = b""
+    exact_rows: Callable[[int, int], HostWeight] | None = None
+
+    def rows(self, first: int, count: int) -> HostWeight:
+        """Some rows, all but the last dimension counted as rows."""
+        if self.exact_rows:
+            return self.exact_rows(first, count)
+        return rows_of(self.read(), first, count)
 
     def read(self) -> HostWeight:
         """Its bytes in `format`, or plain float32 where no format holds it."""
@@ -35,4 +43,4 @@ class Linear:
 
     def unpacked(self, why: str) -> Linear:
         """The same, to be converted. why: what it is called from then on."""
-        return replace(self, format=why, exact=None, head=b"")
+        return replace(self, format=why, exact=None, exact_rows=None, head=b"")

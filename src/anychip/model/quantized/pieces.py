@@ -8,15 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from anychip.contract.tensor import Shape
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import Floats
-from anychip.model.mapped import TensorEntry
+from anychip.model.mapped import TensorEntry, missing_tensor
 
 SCALE_DTYPES = ("float16", "bfloat16", "float32")
+_NUMPY: dict[str, npt.DTypeLike] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "F8_E4M3": np.uint8,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "I32": np.int32,
+    "I64": np.int64,
+}
+"""Dtype as TensorEntry names it -> numpy's; small floats come as their bytes."""
 
 
 class RawTensors(Protocol):
@@ -25,8 +37,8 @@ class RawTensors(Protocol):
     path: Path
     tensors: dict[str, TensorEntry]
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """A tensor's numbers as a read-only view."""
+    def view(self, name: str) -> memoryview:
+        """A tensor's bytes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class Pieces:
         """What is known of a tensor, which must have one of these dtypes."""
         entry = self.store.tensors.get(self.module + ending)
         if entry is None:
-            raise self.error(ending, "is missing from the checkpoint")
+            raise missing_tensor(self.module + ending, self.store.path)
         if entry.format not in formats:
             raise self.error(ending, f"has dtype {entry.format}, {' or '.join(formats)} is needed")
         return entry
@@ -65,8 +77,10 @@ class Pieces:
         return entry
 
     def array(self, ending: str) -> npt.NDArray[Any]:
-        """A tensor's numbers."""
-        return self.store.array(self.module + ending)
+        """A tensor's numbers as a read-only view. Its dtype was asked for by `entry` before."""
+        entry = self.store.tensors[self.module + ending]
+        found = np.frombuffer(self.store.view(self.module + ending), _NUMPY[entry.format])
+        return found.reshape(entry.shape)
 
     def floats(self, ending: str) -> Floats:
         """A tensor's numbers in float32."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
-from anychip.model.folder import Folder
-from anychip.model.mapped import TensorEntry
+from anychip.model.folder import Folder, read_json
+from anychip.model.mapped import Place, TensorEntry
 from anychip.model.quantized.awq import awq_linears
 from anychip.model.quantized.compressed import compressed_linears
 from anychip.model.quantized.float8 import fp8_linears
@@ -27,11 +27,39 @@ _READERS: dict[str, Callable[[RawTensors, Mapping[str, Any]], dict[str, Linear]]
 }
 
 
+_OLD_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Where AutoGPTQ and AutoAWQ wrote the settings before config.json had them."""
+
+
+def quantization(folder: Folder) -> Mapping[str, Any] | None:
+    """What the folder says of its quantization; None for a plain one."""
+    for key in ("quantization_config", "compression_config"):
+        described = folder.config.get(key)
+        if described:
+            break
+    else:
+        return _old_settings(folder)
+    if not isinstance(described, dict):
+        message = f"'{key}' is {described!r:.60}, not an object"
+        raise CheckpointError(message, path=folder.path / "config.json")
+    return described
+
+
+def _old_settings(folder: Folder) -> Mapping[str, Any] | None:
+    if not any(name.endswith(".qweight") for name in folder.tensors):
+        return None
+    for name, method in _OLD_FILES.items():
+        if (folder.path / name).exists():
+            return {"quant_method": method, **read_json(folder.path / name)}
+    return None
+
+
 class QuantizedFolder:
     """A folder that is read linear by linear: `tensors` has weights where files have their parts.
 
     Every tensor that a linear is made of is checked when the folder is opened; nothing but group
-    orders and scales that float16 may not hold is read then.
+    orders and scales that float16 may not hold is read then. The linear read last is kept until
+    `give_back`: networks take experts, or query, key and value, row by row out of one.
     """
 
     def __init__(self, folder: Folder, described: Mapping[str, Any]) -> None:
@@ -39,6 +67,7 @@ class QuantizedFolder:
         self.metadata: dict[str, Any] = folder.metadata
         self._folder = folder
         self._linears = _linears(folder, described)
+        self._last: tuple[str, HostWeight] | None = None
         used = {name for linear in self._linears.values() for name in linear.tensors}
         self.tensors = {n: e for n, e in folder.tensors.items() if n not in used}
         for name in self._linears:
@@ -47,6 +76,11 @@ class QuantizedFolder:
                     "is there both plain and quantized", path=self.path, tensor=name
                 )
             self.tensors[name] = self.entry(name)
+
+    @property
+    def further_layers(self) -> bool:
+        """Whether the config tells of layers that predict further tokens."""
+        return self._folder.further_layers
 
     def entry(self, name: str) -> TensorEntry:
         """What is known of a tensor; refuses a missing one and an unsupported format.
@@ -61,7 +95,19 @@ class QuantizedFolder:
     def read(self, name: str) -> HostWeight:
         """A tensor's bytes: a view of the mapped file, or a linear put together."""
         linear = self._linears.get(name)
-        return self._folder.read(name) if linear is None else linear.read()
+        if linear is None:
+            return self._folder.read(name)
+        if self._last is None or self._last[0] != name:
+            self._last = None  # before the next one is there
+            self._last = name, linear.read()
+        return self._last[1]
+
+    def rows(self, name: str, first: int, count: int) -> HostWeight:
+        """Some rows of a tensor; what is put together, only as far as it must be."""
+        linear = self._linears.get(name)
+        return (
+            self._folder.rows(name, first, count) if linear is None else linear.rows(first, count)
+        )
 
     def stack(self, names: tuple[str, ...]) -> None:
         """Be told that these make one weight: what cannot be stacked is converted from then on."""
@@ -71,15 +117,24 @@ class QuantizedFolder:
         for name in names:
             if name in self._linears:
                 linear = self._linears[name]
-                self._linears[name] = linear.unpacked(f"{linear.format} beside another order")
+                self._linears[name] = linear.unpacked(f"{linear.format} unlike its neighbours")
                 self.tensors[name] = self.entry(name)
+
+    def place(self, name: str) -> Place:
+        """Where a tensor lies; of a linear, the first of its tensors."""
+        linear = self._linears.get(name)
+        if linear is None:
+            return self._folder.place(name)
+        return min(self._folder.place(tensor) for tensor in linear.tensors)
 
     def give_back(self) -> None:
         """Let the system have the memory of all that was read; views stay valid."""
+        self._last = None
         self._folder.give_back()
 
     def close(self) -> None:
         """Let go of the mapped files."""
+        self._last = None
         self._folder.close()
         self._linears, self.tensors = {}, {}
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from anychip.ops.cases.case import Case
 from anychip.ops.cases.draw import draw
 from anychip.ops.cases.grid_attention import ATTENTION
+from anychip.ops.cases.grid_experts import EXPERTS
+from anychip.ops.cases.grid_latent import LATENT
 from anychip.ops.cases.grid_network import NETWORK
 from anychip.ops.cases.grid_outliers import NO_OUTLIERS, outlier_sizes, with_outliers
 from anychip.ops.cases.grid_primitives import PRIMITIVES
@@ -23,7 +25,9 @@ __all__ = ["DIMENSIONS", "NO_OUTLIERS", "Dimension", "blank", "grid", "outliers"
 FAMILIES: Mapping[str, Family] = {
     **PRIMITIVES,
     **NETWORK,
+    **EXPERTS,
     **ATTENTION,
+    **LATENT,
     **RECURRENT,
     **SAMPLING,
 }

@@ -19,53 +19,75 @@ from anychip.ops.cases.grid_sizes import (
     grown,
     require,
 )
+from anychip.ops.cases.latent import latent_cache, latent_size
 from anychip.ops.oracle.arrays import CacheArrays
 
-_HEAD_DIMS = (1, 8, 16, 20, 64, 80, 128, 256)
-_EVEN_HEAD_DIMS = _HEAD_DIMS[1:]
-_PAGE_SIZES = (1, 2, 16, 32, 128)
+HEAD_DIMS = (1, 8, 16, 20, 64, 80, 128, 256)
+_EVEN_HEAD_DIMS = HEAD_DIMS[1:]
+PAGE_SIZES = (1, 2, 16, 32, 128)
 _PAST = (0, 1, *(n + d for n in (16, 32, 64, 128, 256, 512, 1024) for d in (-2, -1, 0, 1)), 1099)
 """How many tokens a cache held before: with one more, both sides of a page's border."""
 
 _TOKENS = tuple(n for n in ROWS if n not in (511, 513, 1023))
 """Scores grow with the square: fewer of the large ones."""
 
-_MANY_ROWS = (1023, 1024, 1025)
+MANY_ROWS = (1023, 1024, 1025)
 """Where the decode kernel of a vendor ends."""
 
-_BATCH = (
+BATCH = (
     Dimension("T", 1, _TOKENS),
     Dimension("past", 20, _PAST),
     Dimension("B", 2, (1, 2, 3, 9, 33)),
     Dimension("decoding", 0, (0, 1, 3, 33)),
-    Dimension("S", 16, _PAGE_SIZES),
+    Dimension("S", 16, PAGE_SIZES),
 )
 """B sequences that bring T tokens each, over `past` tokens, one more in each than in the one before
 it, up to 63 more; `decoding` more that bring one token each; page size S."""
 
+GROUPED = (
+    *BATCH,
+    Dimension("G", 1, (1, 2, 3, 9)),
+    Dimension("group", 2, (1, 2, 3, 8)),
+    Dimension("D", 16, HEAD_DIMS),
+)
+"""Attention over keys and values."""
 
-def _ragged(sizes: Sizes) -> Ragged:
+EXTREMES: tuple[Sizes, ...] = (
+    {"T": 33, "past": 0},
+    {"T": 9, "decoding": 3, "G": 3, "group": 3, "D": 64},
+    {"T": 129, "past": 127, "B": 1, "S": 1},
+    {"T": 1025, "past": 0, "B": 1, "G": 1, "S": 128},
+    {"past": 1099, "S": 128, "G": 3, "group": 3, "D": 64},
+    {"past": 0, "B": 1, "G": 1, "group": 1, "D": 1, "S": 1},
+)
+
+
+def ragged_of(sizes: Sizes) -> Ragged:
+    """The batch that the dimensions BATCH describe."""
     tokens = [sizes["T"]] * sizes["B"] + [1] * sizes["decoding"]
     require(len(tokens) > 0, "B + decoding = 0: a batch has at least one sequence")
     lengths = (sizes["past"] + row % 64 + count for row, count in enumerate(tokens))
     return Ragged(tuple(tokens), tuple(lengths), sizes["S"], spare=1)
 
 
-def _heads(sizes: Sizes) -> Heads:
+def heads_of(sizes: Sizes) -> Heads:
+    """`group` query heads for each of G."""
     return Heads(sizes["G"] * sizes["group"], sizes["G"], sizes["D"])
 
 
 def _attention(op: str, source: Draw, sizes: Sizes) -> Arrays:
-    return attention_inputs(source, _ragged(sizes), _heads(sizes))
+    return attention_inputs(source, ragged_of(sizes), heads_of(sizes))
 
 
-def _attention_control(case: Case) -> Control | None:
+def values_negated(case: Case) -> Control | None:
+    """A control of attention over keys and values."""
     cache = case.inputs["cache"]
     flipped = CacheArrays(cache.k, -cache.v)
     return Control("values negated", {"cache": flipped}) if case.inputs["q"].size else None
 
 
-def _scale(sizes: Sizes) -> dict[str, Any]:
+def scale_of(sizes: Sizes) -> dict[str, Any]:
+    """1 / sqrt(D)."""
     return {"scale": sizes["D"] ** -0.5}
 
 
@@ -83,7 +105,10 @@ def _copy_pages(op: str, source: Draw, sizes: Sizes) -> Arrays:
     count, pages = sizes["N"], sizes["P"]
     require(2 * count <= pages, f"{op}: N = {count} sources and targets need P = {2 * count} pages")
     order = source.distinct(2 * count, high=pages)
-    cache = cache_of(source, pages, sizes["S"], Heads(1, sizes["G"], sizes["D"]))
+    if sizes["latent"]:
+        cache = latent_cache(source, pages, sizes["S"], (sizes["D"], latent_size(sizes["D"])))
+    else:
+        cache = cache_of(source, pages, sizes["S"], Heads(1, sizes["G"], sizes["D"]))
     return {"cache": cache, "sources": order[:count], "targets": order[count:]}
 
 
@@ -95,7 +120,7 @@ def _copy_control(case: Case) -> Control | None:
 
 
 def _attention_block(op: str, source: Draw, sizes: Sizes) -> Arrays:
-    inputs = attention_block_inputs(source, _ragged(sizes), _heads(sizes), sizes["K"])
+    inputs = attention_block_inputs(source, ragged_of(sizes), heads_of(sizes), sizes["K"])
     biases = {} if sizes["bias"] else {"qkv_bias": None, "output_bias": None}
     return {**inputs, **biases, **_residual(inputs, sizes)}
 
@@ -105,8 +130,8 @@ def _residual(inputs: Arrays, sizes: Sizes) -> Arrays:
 
 
 def _attention_attrs(sizes: Sizes) -> dict[str, Any]:
-    heads = _heads(sizes)
-    return {"heads": heads.query, "eps": 1e-5, "rotary_dim": heads.dim, **_scale(sizes)}
+    heads = heads_of(sizes)
+    return {"heads": heads.query, "eps": 1e-5, "rotary_dim": heads.dim, **scale_of(sizes)}
 
 
 def _mlp_block(op: str, source: Draw, sizes: Sizes) -> Arrays:
@@ -126,8 +151,8 @@ def _block_control(case: Case) -> Control | None:
 _OPTIONS = (Dimension("bias", 1, FLAG), Dimension("residual", 1, FLAG))
 _CACHE = (
     Dimension("G", 2, (1, 2, 3, 9)),
-    Dimension("D", 16, _HEAD_DIMS),
-    Dimension("S", 16, _PAGE_SIZES),
+    Dimension("D", 16, HEAD_DIMS),
+    Dimension("S", 16, PAGE_SIZES),
 )
 
 ATTENTION: dict[str, Family] = {
@@ -142,34 +167,33 @@ ATTENTION: dict[str, Family] = {
         crossed=({"T": 1025, "G": 3, "D": 64, "S": 32}, {"T": 1, "G": 1, "D": 1, "S": 1}),
     ),
     "kv_copy_pages": Family(
-        (Dimension("N", 3, (0, 1, 2, 3, 8, 31, 32, 33)), *_CACHE, Dimension("P", 70, (6, 7, 257))),
+        (
+            Dimension("N", 3, (0, 1, 2, 3, 8, 31, 32, 33)),
+            *_CACHE,
+            Dimension("P", 70, (6, 7, 257)),
+            Dimension("latent", 0, FLAG),
+        ),
         _copy_pages,
         _copy_control,
-        crossed=({"N": 128, "P": 257}, {"N": 1, "P": 2, "G": 1, "D": 1, "S": 1}),
+        crossed=(
+            {"N": 128, "P": 257},
+            {"N": 1, "P": 2, "G": 1, "D": 1, "S": 1},
+            {"N": 33, "D": 576, "latent": 1},
+        ),
     ),
     "paged_attention": Family(
-        (
-            *_BATCH,
-            Dimension("G", 1, (1, 2, 3, 9)),
-            Dimension("group", 2, (1, 2, 3, 8)),
-            Dimension("D", 16, _HEAD_DIMS),
-        ),
+        GROUPED,
         _attention,
-        _attention_control,
-        _scale,
+        values_negated,
+        scale_of,
         (
-            {"T": 33, "past": 0},
-            {"T": 9, "decoding": 3, "G": 3, "group": 3, "D": 64},
-            {"T": 129, "past": 127, "B": 1, "S": 1},
-            {"T": 1025, "past": 0, "B": 1, "G": 1, "S": 128},
-            {"past": 1099, "S": 128, "G": 3, "group": 3, "D": 64},
-            {"past": 0, "B": 1, "G": 1, "group": 1, "D": 1, "S": 1},
-            *({"past": 0, "B": rows, "D": 64} for rows in _MANY_ROWS),
+            *EXTREMES,
+            *({"past": 0, "B": rows, "D": 64} for rows in MANY_ROWS),
         ),
     ),
     "attention_block": Family(
         (
-            *_BATCH,
+            *BATCH,
             Dimension("K", 64, (1, 31, 32, 33, 96, 256, 576)),
             Dimension("G", 1, (1, 2, 3)),
             Dimension("group", 2, (1, 2, 3, 8)),

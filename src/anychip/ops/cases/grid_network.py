@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from anychip.ops.cases.case import Case, Control
@@ -19,11 +20,12 @@ from anychip.ops.cases.grid_sizes import (
     grown,
     require,
 )
-from anychip.ops.cases.network import norm_inputs, rotary_inputs
+from anychip.ops.cases.network import norm_inputs, qk_inputs, rotary_inputs
 
 T = Dimension("T", 3, ROWS)
 _K = Dimension("K", 64, WIDTHS)
 """64: weights of any format have blocks of 32 along it."""
+_HEADS = (Dimension("H", 4, (1, 2, 3, 9, 33)), Dimension("G", 2, (1, 2, 3, 9)))
 _HEAD_DIMS = (2, 8, 16, 20, 64, 80, 128, 256)
 
 
@@ -62,6 +64,10 @@ def _rotary(op: str, source: Draw, sizes: Sizes) -> Arrays:
 
 def _rotary_attrs(sizes: Sizes) -> dict[str, Any]:
     return {"rotary_dim": sizes["D"] - sizes["still"], "neox": bool(sizes["neox"])}
+
+
+def _qk(op: str, source: Draw, sizes: Sizes) -> Arrays:
+    return qk_inputs(source, (sizes["T"], sizes["H"], sizes["G"], sizes["D"]))
 
 
 def _linear(op: str, source: Draw, sizes: Sizes) -> Arrays:
@@ -114,6 +120,9 @@ _ACTIVATION = Family(
     crossed=({"T": 1025, "I": 576}, {"T": 1, "I": 1}),
 )
 
+CLAMP = {"alpha": 1.702, "limit": 7.0}
+"""GPT-OSS's."""
+
 NETWORK: dict[str, Family] = {
     "matmul": Family(_SQUARE, _product, grown("a"), _product_attrs, _PRODUCTS),
     "batched_matmul": Family(
@@ -132,11 +141,17 @@ NETWORK: dict[str, Family] = {
     ),
     "rms_norm": _NORM,
     "add_rms_norm": _NORM,
+    "qk_norm": Family(
+        (T, *_HEADS, Dimension("D", 64, WIDTHS)),
+        _qk,
+        grown("k_weight", over="k"),
+        _eps,
+        ({"T": 1025, "H": 9, "G": 3}, {"T": 1, "H": 1, "G": 1, "D": 1}),
+    ),
     "rotary_embedding": Family(
         (
             T,
-            Dimension("H", 4, (1, 2, 3, 9, 33)),
-            Dimension("G", 2, (1, 2, 3, 9)),
+            *_HEADS,
             Dimension("D", 64, _HEAD_DIMS),
             Dimension("still", 0, (0, 2, 32, 62)),
             Dimension("neox", 1, FLAG),
@@ -170,6 +185,7 @@ NETWORK: dict[str, Family] = {
     ),
     "silu_and_mul": _ACTIVATION,
     "gelu_tanh_and_mul": _ACTIVATION,
+    "swiglu_clamp_and_mul": replace(_ACTIVATION, attrs=lambda sizes: CLAMP),
     "softcap": Family(
         (T, Dimension("N", 33, WIDTHS), FLAT),
         _elements,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from anychip.ops.cases.grid_sizes import Arrays, Sizes
-from anychip.ops.oracle.arrays import Array, CacheArrays
+from anychip.ops.oracle.arrays import Array, CacheArrays, latent_arrays
 
 OUTLIER = 1e4
 
@@ -27,6 +27,9 @@ NO_OUTLIERS: Mapping[str, str] = {
 _SIZES: dict[str, Sizes] = {
     "paged_attention": {"T": 5, "D": 64},  # heads of 64: what every vendor serves
     "attention_block": {"T": 5},
+    "sink_attention": {"T": 5, "D": 64},
+    "latent_attention": {"T": 5},
+    "expanded_attention": {"T": 5},
     "sample": {"R": 8},
 }
 """Sizes of the case where the defaults hold too few rows."""
@@ -76,8 +79,32 @@ def _values(inputs: Arrays) -> Arrays:
 
 
 def _pages(inputs: Arrays) -> Arrays:
-    cache = inputs["cache"]
-    return {"cache": CacheArrays(spiked(cache.k), spiked(cache.v))}
+    return {"cache": inputs["cache"].mapped(spiked)}
+
+
+def _latents(inputs: Arrays) -> Arrays:
+    """The first element of some cached vectors, which no score sees: queries are 0 there, or the
+    matrix that makes keys of it is. Its part in values is small."""
+    k = inputs["cache"].k.copy()
+    for count, page in enumerate(range(0, len(k), 2)):
+        k[page, 0, 0, 0] = OUTLIER * (-1) ** count
+    changed: Arrays = {"cache": latent_arrays(k, inputs["cache"].latent)}
+    if "up" not in inputs:
+        q = inputs["q"].copy()
+        q[..., 0] = 0.0
+        return {**changed, "q": q}
+    up = inputs["up"].copy()
+    rotated = k.shape[3] - up.shape[2]
+    up[:, : inputs["q"].shape[2] - rotated, 0] = 0.0
+    return {**changed, "up": np.clip(up, -3, 3)}
+
+
+def _beside_small_weights(inputs: Arrays) -> Arrays:
+    """What meets 1e4 is a thousandth: two products of it follow each other."""
+    x = spiked(inputs["x"])
+    columns = np.abs(x).max(axis=0) == OUTLIER
+    shrunk = np.where(columns, np.float32(1e-3), np.float32(1))
+    return {"x": x, "gate_up": inputs["gate_up"] * shrunk}
 
 
 _CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
@@ -85,7 +112,7 @@ _CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum"), _beside_small),
     **dict.fromkeys(("lt", "le", "eq", "where"), _inputs("a")),
     **dict.fromkeys(("matmul", "batched_matmul"), _inputs("a")),
-    **dict.fromkeys(("silu_and_mul", "gelu_tanh_and_mul"), _gates),
+    **dict.fromkeys(("silu_and_mul", "gelu_tanh_and_mul", "swiglu_clamp_and_mul"), _gates),
     **dict.fromkeys(_SAMPLING, _inputs("logits")),
     **dict.fromkeys(("scatter_rows", "scatter_add_rows"), _inputs("source")),
     "gather_rows": _inputs("table"),
@@ -94,7 +121,14 @@ _CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
     "rotary_embedding": _inputs("q", "k"),
     "kv_write": _inputs("k", "v"),
     "kv_copy_pages": _pages,
+    "qk_norm": _inputs("q", "k"),
+    "route_experts": _inputs("logits"),
+    "expert_mlp": _beside_small_weights,
     "paged_attention": _values,
+    "sink_attention": _values,
+    "latent_write": _inputs("latent"),
+    "latent_attention": _latents,
+    "expanded_attention": _latents,
     "gated_delta_rule": _inputs("v"),
 }
 """Operator -> the inputs that change; "x" where it is not listed."""

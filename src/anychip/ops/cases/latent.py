@@ -133,7 +133,7 @@ def copied_pages(op: str) -> list[Case]:
     inputs = {"cache": cache, "sources": order[:3], "targets": order[3:]}
     swapped = {"sources": inputs["targets"], "targets": inputs["sources"]}
     control = Control("sources and targets exchanged", swapped)
-    return [Case(op, "3 of a latent cache", inputs, {}, control), *kv_copy_pages(op)]
+    return [*kv_copy_pages(op), Case(op, "3 of a latent cache", inputs, {}, control)]
 
 
 LATENTS: dict[str, Callable[[str], list[Case]]] = {

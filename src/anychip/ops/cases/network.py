@@ -240,6 +240,7 @@ def clamped(op: str) -> list[Case]:
         )
     inputs = {"x": np.array([[-100, -1, 0, 100, 9, -9, 3, -100]], dtype=np.float32)}
     cases.append(Case(op, "saturated", inputs, base, changed("limit", 8.0)))
+    inputs = {"x": source.normal(3, 66)}
     cases.append(Case(op, "alpha", inputs, base, changed("alpha", 1.0)))
     return cases
 

@@ -33,7 +33,7 @@ def expanded_attention(
     wide = cast(ops, q, F32).transpose(1, 0, 2)
     absorbed = ops.batched_matmul(a=wide.narrow(2, 0, nope_dim), b=keys, transpose_b=False)
     rotated = wide.narrow(2, nope_dim, width - nope_dim)
-    parts = [absorbed.transpose(2, 1, 0), rotated.transpose(2, 1, 0)]
+    parts = [part.transpose(2, 1, 0) for part in (absorbed, rotated) if part.shape[2]]
     asked = fresh(ops, join(ops, parts).transpose(1, 2, 0), F32)
     call = {name: given[name] for name in (*BATCH, "cu_q", *SCORES)}
     mixed = ops.latent_attention(q=asked, cache=cache, value_dim=rank, **call)

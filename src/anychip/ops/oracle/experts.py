@@ -34,9 +34,10 @@ def _choices(scores: Array, bias: Array | None) -> Array:
 
 def _group_scores(choices: Array, attrs: Attrs) -> Array:
     """[T, groups]."""
-    members = choices.reshape(len(choices), attrs["groups"], -1)
-    count = 2 if attrs["group_score"] == "top2" else 1
-    best: Array = -np.sort(-members, axis=-1)[..., :count].sum(axis=-1)
+    count = attrs["groups"]
+    members = choices.reshape(len(choices), count, choices.shape[1] // count)
+    counted = 2 if attrs["group_score"] == "top2" else 1
+    best: Array = -np.sort(-members, axis=-1)[..., :counted].sum(axis=-1)
     return best
 
 

@@ -2,7 +2,8 @@
 // build.py declares the same fields; sizes are compared when the library is loaded.
 // A function returns 0, or the code of an error that map_error() explains.
 //
-// Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1.
+// Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1, 6 q4_k,
+// 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1.
 // Strides and sizes are in elements. T tokens or rows.
 #pragma once
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace anychip {
 
 class Pool;
 
-enum Status : int32_t { OK = 0, BAD_TOKEN = 1, BAD_POSITION = 2, BAD_SLOT = 3, BAD_PAGE = 4, BAD_ROW = 5 };
+enum Status : int32_t { OK = 0, BAD_TOKEN = 1, BAD_POSITION = 2, BAD_SLOT = 3, BAD_PAGE = 4, BAD_ROW = 5, BAD_EXPERT = 6 };
 
 struct EmbeddingArgs {
   Pool* pool;
@@ -48,7 +49,7 @@ struct LinearArgs {  // bias may be null; workspace: anychip_linear_workspace() 
   const uint8_t* weight;
   const float* bias;
   void *y, *workspace;
-  int64_t rows, n, k, x_stride, x_type, format, y_type;
+  int64_t rows, n, k, x_stride, y_stride, x_type, format, y_type;
   double scale, cap;
 };
 
@@ -66,7 +67,46 @@ struct ActivationArgs {  // kind: 0 silu, 1 gelu_tanh
   int64_t rows, inner, type, kind;
 };
 
-struct CacheWriteArgs {  // strides of the cache: page, slot, head
+struct ClampArgs {  // y = gate * sigmoid(alpha * gate) * (up + 1), both held within the limit
+  Pool* pool;
+  const void* x;
+  void* y;
+  int64_t rows, inner, type;
+  double alpha, limit;
+};
+
+struct RouteArgs {  // bias may be null; scoring: 0 softmax, 1 sigmoid, 2 softmax of the chosen; top2: of a group
+  Pool* pool;
+  const float *logits, *bias;
+  float* weights;
+  int32_t* ids;
+  void* workspace;
+  int64_t rows, experts, k, scoring, renormalize, groups, groups_kept, top2;
+  double scale;
+};
+
+struct GroupedArgs {  // n: of one expert; count: experts; bias [count][n] may be null
+  Pool* pool;
+  const void* x;
+  const uint8_t* weight;
+  const int32_t* experts;
+  const float* bias;
+  void *y, *workspace;
+  int64_t rows, n, k, x_stride, type, format, count;
+};
+
+struct ExpertArgs {  // used: experts of a token; kind: 0 silu, 1 gelu_tanh, 2 swiglu_clamp; biases may be null
+  Pool* pool;
+  const void* x;
+  const uint8_t *gate_up, *down;
+  const float *gate_up_bias, *down_bias, *weights;
+  const int32_t* ids;
+  void *y, *workspace;
+  int64_t rows, k, inner, used, count, type, gate_up_format, down_format, kind;
+  double alpha, limit;
+};
+
+struct CacheWriteArgs {  // v and v_cache are null where the cache is latent; strides of the cache: page, slot, head
   Pool* pool;
   const void *k, *v;
   const int32_t* slots;
@@ -75,21 +115,41 @@ struct CacheWriteArgs {  // strides of the cache: page, slot, head
   int64_t page_stride, slot_stride, head_stride, type, cache_type;
 };
 
-struct PageCopyArgs {  // both in bytes
+struct PageCopyArgs {  // v_cache is null where the cache is latent; both in bytes
   Pool* pool;
   uint8_t *k_cache, *v_cache;
   const int32_t *sources, *targets;
   int64_t count, pages, page_bytes, page_stride;
 };
 
-struct AttentionArgs {  // workspace: anychip_attention_workspace() bytes
+struct AttentionArgs {  // sinks may be null; value_dim: elements of a value; workspace: anychip_attention_workspace()
   Pool* pool;
   const void *q, *k_cache, *v_cache;
   const int32_t *page_table, *kv_lens, *positions, *token_rows;
+  const float* sinks;
   void *y, *workspace;
   int64_t tokens, heads, kv_heads, dim, rows, table_width, pages, page_size;
+  int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window, value_dim;
+  double scale, softcap;
+};
+
+struct ExpandedArgs {  // up: [heads][up_rows][rank], nope rows of keys, then values; dim: of a cached vector
+  Pool* pool;
+  const void *q, *k_cache, *up;
+  const int32_t *page_table, *kv_lens, *positions, *token_rows;
+  void *y, *workspace;
+  int64_t tokens, heads, dim, rank, nope, up_rows, rows, table_width, pages, page_size;
   int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window;
   double scale, softcap;
+};
+
+struct HeadNormArgs {
+  Pool* pool;
+  const void *q, *k;
+  const float *q_weight, *k_weight;
+  void *q_out, *k_out;
+  int64_t rows, heads, kv_heads, dim, q_stride, k_stride, type;
+  double eps;
 };
 
 struct MlpBlockArgs {  // residual and biases may be null; kind: 0 silu, 1 gelu_tanh
@@ -117,6 +177,31 @@ struct AttentionBlockArgs {  // workspace: anychip_attention_block_workspace() b
   int64_t heads, kv_heads, dim, rotary_dim, limit, neox;
   int64_t rows, table_width, pages, page_size, page_stride, slot_stride, head_stride, cache_type, causal, window;
   double eps, scale, softcap;
+};
+
+struct StateArgs {  // B rows, each with its part of the tokens, where its state is read and written
+  const int32_t *state_from, *state_to, *cu_q, *positions;
+  int64_t rows, tokens, slots;
+};
+
+struct ConvArgs {  // weight [channels][width]; state [slots][width - 1][channels]; bias may be null
+  Pool* pool;
+  const void* x;
+  const float *weight, *bias;
+  void *state, *y;
+  StateArgs s;
+  int64_t channels, width, x_stride, type, silu;
+};
+
+struct DeltaArgs {  // decay, beta [tokens][heads]; state [slots][heads][key_dim][value_dim]
+  Pool* pool;
+  const void *q, *k, *v;
+  const float *decay, *beta;
+  float* state;
+  void* y;
+  StateArgs s;
+  int64_t heads, key_heads, key_dim, value_dim, q_stride, k_stride, v_stride, type;
+  double scale;
 };
 
 struct RowsArgs {  // strides in bytes. gather: y[i] = table[index[i]]; scatter: table[index[i]] = y[i]
@@ -191,6 +276,8 @@ EXPORT int32_t anychip_norm(const anychip::NormArgs* args);
 EXPORT int32_t anychip_linear(const anychip::LinearArgs* args);
 EXPORT int64_t anychip_linear_workspace(int64_t rows, int64_t k, int64_t threads);
 EXPORT int32_t anychip_activation(const anychip::ActivationArgs* args);
+EXPORT int32_t anychip_swiglu_clamp(const anychip::ClampArgs* args);
+EXPORT int32_t anychip_elements(const anychip::ElementArgs* args);
 EXPORT int32_t anychip_rotary(const anychip::RotaryArgs* args);
 EXPORT int32_t anychip_kv_write(const anychip::CacheWriteArgs* args);
 EXPORT int32_t anychip_attention(const anychip::AttentionArgs* args);

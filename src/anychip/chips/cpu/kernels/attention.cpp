@@ -33,10 +33,14 @@ struct Sizes {
         tokens(TILE_ROWS / group > 0 ? TILE_ROWS / group : 1),
         rows(tokens * group),
         depth(round_up(g.dim, W)),
-        width(round_up(g.dim, NR)),
+        width(round_up(g.value_dim, NR)),
         segments((g.table_width * g.page_size + SEGMENT - 1) / SEGMENT) {}
   int64_t state() const { return rows * (width + 2); }
-  int64_t scratch() const { return round_up(rows * depth + KEYS * (depth + width) + MR * KEYS + 2 * state(), 16); }
+  // For as many rows as a tile of any group: what is asked for never shrinks when a size grows.
+  int64_t scratch() const {
+    int64_t most = group > TILE_ROWS ? group : TILE_ROWS;
+    return round_up(most * depth + KEYS * (depth + width) + MR * KEYS + 2 * most * (width + 2), 16);
+  }
   int64_t part() const { return group * (width + 2); }
 };
 
@@ -134,7 +138,8 @@ void load_block(Work& w, int64_t start) {
       for (int j = 0; j < W; ++j) {
         bool there = j0 + j < count;
         x[j] = there ? load_part(k + at[j0 + j] + d, dim - d) : vzero();
-        V y = there ? load_part(v + at[j0 + j] + d, dim - d) : vzero();
+        if (d >= w.s.width) continue;
+        V y = there && d < w.g.value_dim ? load_part(v + at[j0 + j] + d, w.g.value_dim - d) : vzero();
         vstore(values + d / NR * KEYS * NR + j * NR + d % NR, y);
       }
       transpose(x);
@@ -224,11 +229,14 @@ void run_segment(Work& w, int64_t from, int64_t to, void (*load)(Work&, int64_t)
 template <class X>
 void write_rows(const Work& w, State s) {
   for (int64_t r = 0; r < w.rows(); ++r) {
-    X* y = static_cast<X*>(w.g.y) + ((w.tile.first + r / w.s.group) * w.g.heads + w.head * w.s.group + r % w.s.group) * w.g.dim;
-    V whole = vset(s.l[r] > 0.0f ? s.l[r] : 1.0f);
-    if (s.l[r] != s.l[r]) whole = vset(s.l[r]);
-    for (int64_t d = 0; d < w.g.dim; d += W) {
-      store_part(y + d, vdiv(vload(s.o + r * w.s.width + d), whole), w.g.dim - d);
+    int64_t head = w.head * w.s.group + r % w.s.group, dim = w.g.value_dim;
+    X* y = static_cast<X*>(w.g.y) + ((w.tile.first + r / w.s.group) * w.g.heads + head) * dim;
+    float l = s.l[r];
+    if (w.g.sinks && s.m[r] != -INF) l += exp1(w.g.sinks[head] - s.m[r]);
+    V whole = vset(l > 0.0f ? l : 1.0f);
+    if (l != l) whole = vset(l);
+    for (int64_t d = 0; d < dim; d += W) {
+      store_part(y + d, vdiv(vload(s.o + r * w.s.width + d), whole), dim - d);
     }
   }
 }

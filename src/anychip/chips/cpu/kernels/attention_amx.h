@@ -17,6 +17,7 @@ namespace amx {
 inline bool typed(const AttentionArgs& g) { return g.type == 1 && g.cache_type == 1; }
 
 inline bool takes(const AttentionArgs& g) {
+  if (g.sinks || g.value_dim != g.dim) return false;
   return typed(g) && g.dim % TILE_STEPS == 0 && g.scale > 0.0 && g.heads / g.kv_heads <= TILE_LANES;
 }
 

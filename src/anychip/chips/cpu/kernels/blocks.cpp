@@ -6,6 +6,7 @@
 #include "abi.h"
 #include "gated_amx.h"
 #include "pool.h"
+#include "room.h"
 #include "simd.h"
 
 using namespace anychip;
@@ -14,18 +15,6 @@ namespace anychip {
 namespace {
 
 constexpr int64_t CHUNK = 512;  // rows whose values between the operators stay near the cores
-
-inline int64_t size_of(int64_t type) { return type == 0 ? 4 : 2; }
-
-// A part of the workspace, moved past.
-struct Room {
-  uint8_t* at;
-  uint8_t* take(int64_t bytes) {
-    uint8_t* taken = at;
-    at += round_up(bytes, 64);
-    return taken;
-  }
-};
 
 // Chunks of nearly equal height: a last one of a few rows would take another path through a product.
 template <class F>
@@ -60,7 +49,7 @@ struct Matrix {  // [n, k]
 };
 
 LinearArgs product(Pool* pool, const Matrix& m, const void* x, void* y, int64_t rows, int64_t type, void* workspace) {
-  return {pool, x, m.weight, m.bias, y, workspace, rows, m.n, m.k, m.k, type, m.format, type, 1.0, 0.0};
+  return {pool, x, m.weight, m.bias, y, workspace, rows, m.n, m.k, m.k, m.n, type, m.format, type, 1.0, 0.0};
 }
 
 int64_t linear_room(int64_t rows, int64_t one, int64_t other, int64_t threads) {
@@ -68,10 +57,10 @@ int64_t linear_room(int64_t rows, int64_t one, int64_t other, int64_t threads) {
 }
 
 AttentionArgs attention_of(const AttentionBlockArgs& g, const void* q, void* y, void* workspace) {
-  return {g.pool, q, g.k_cache, g.v_cache, g.page_table, g.kv_lens, g.positions, g.token_rows, y, workspace,
+  return {g.pool, q, g.k_cache, g.v_cache, g.page_table, g.kv_lens, g.positions, g.token_rows, nullptr, y, workspace,
           g.tokens, g.heads, g.kv_heads, g.dim, g.rows, g.table_width, g.pages, g.page_size,
           g.heads * g.dim, g.page_stride, g.slot_stride, g.head_stride, g.type, g.cache_type, g.causal, g.window,
-          g.scale, g.softcap};
+          g.dim, g.scale, g.softcap};
 }
 
 struct MlpRoom {  // values of a chunk between the operators

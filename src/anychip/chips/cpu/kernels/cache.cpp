@@ -13,7 +13,7 @@ void write_cache(const CacheWriteArgs& g, int64_t t) {
   int64_t at = slot / g.page_size * g.page_stride + slot % g.page_size * g.slot_stride;
   const X* from[2] = {static_cast<const X*>(g.k) + t * g.k_stride, static_cast<const X*>(g.v) + t * g.v_stride};
   C* to[2] = {static_cast<C*>(g.k_cache) + at, static_cast<C*>(g.v_cache) + at};
-  for (int side = 0; side < 2; ++side) {
+  for (int side = 0; side < (g.v_cache ? 2 : 1); ++side) {
     for (int64_t h = 0; h < g.kv_heads; ++h) {
       for (int64_t d = 0; d < g.dim; d += W) {
         int64_t left = g.dim - d;
@@ -51,6 +51,7 @@ EXPORT int32_t anychip_kv_copy_pages(const PageCopyArgs* args) {
   for_rows(g.pool, g.count, g.page_bytes / 2, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       for (uint8_t* cache : {g.k_cache, g.v_cache}) {
+        if (!cache) continue;  // a latent cache has no values of its own
         std::memcpy(cache + g.targets[i] * g.page_stride, cache + g.sources[i] * g.page_stride, g.page_bytes);
       }
     }

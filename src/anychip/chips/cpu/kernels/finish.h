@@ -1,4 +1,4 @@
-// What every product ends with: scale, soft cap, bias, rounding; and the scales of quantized blocks.
+// What every product ends with: scale, soft cap, bias, rounding.
 #pragma once
 #include <type_traits>
 
@@ -11,7 +11,7 @@ namespace anychip {
 // Scale, soft cap, bias, rounding: columns n0 .. of one row, `columns` values in c.
 template <class Y>
 inline void finish(const LinearArgs& g, int64_t row, int64_t n0, int64_t columns, const float* c) {
-  Y* y = static_cast<Y*>(g.y) + row * g.n;
+  Y* y = static_cast<Y*>(g.y) + row * g.y_stride;
   int64_t end = n0 + columns < g.n ? n0 + columns : g.n;
   for (int64_t n = n0; n < end; n += W, c += W) {
     int64_t left = end - n;
@@ -29,15 +29,6 @@ inline void finish_rows(const LinearArgs& g, int64_t row, int rows, int64_t n0, 
       finish<std::remove_pointer_t<decltype(y)>>(g, row + m, n0, columns, c + m * columns);
     }
   });
-}
-
-template <class Format>
-inline void load_scales(const uint8_t* block, V (&d)[2], V (&low)[2]) {
-  const f16* p = reinterpret_cast<const f16*>(block);
-  for (int h = 0; h < 2; ++h) {
-    d[h] = load(p + h * W);
-    low[h] = Format::OFFSET ? load(p + NR + h * W) : vzero();
-  }
 }
 
 }  // namespace anychip

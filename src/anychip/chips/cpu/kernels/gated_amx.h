@@ -3,6 +3,7 @@
 #pragma once
 #include "activations.h"
 #include "linear_amx.h"
+#include "with_format.h"
 
 #ifdef ANYCHIP_AMX
 namespace anychip {

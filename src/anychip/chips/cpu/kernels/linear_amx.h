@@ -32,13 +32,17 @@ inline __m512i side_by_side(V even, V odd) {
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-// Steps [first, first + count) of a quantized panel as bfloat16 pairs, scales multiplied in.
+// Steps [first, first + count) of a quantized panel as bfloat16 pairs, scales multiplied in; both are
+// whole runs, but a block may begin before them or end after them.
 template <class Format>
-inline void widen_scaled(const uint8_t* w, int64_t count, uint8_t* out) {
-  for (int64_t i = 0; i < count / QUANTIZED; ++i, w += Format::BYTES) {
+inline void widen_scaled(const uint8_t* panel, int64_t first, int64_t count, uint8_t* out) {
+  constexpr int RUNS = Format::BLOCK / Format::RUN, GROUPS = Format::RUN / Format::GROUP;
+  for (int64_t at = first / Format::RUN; at < (first + count) / Format::RUN; ++at) {
+    const uint8_t* w = panel + at / RUNS * Format::BYTES;
+    int run = static_cast<int>(at % RUNS);
     V d[2], low[2];
-    load_scales<Format>(w, d, low);
-    for (int group = 0; group < Format::BLOCK / Format::GROUP; ++group) {
+    Format::scales(w, run, d, low);
+    for (int group = run * GROUPS; group < (run + 1) * GROUPS; ++group) {
       typename Format::Steps steps(w, group);
 #pragma GCC unroll 4
       for (int k = 0; k < Format::GROUP; k += 2) {
@@ -58,9 +62,8 @@ inline void widen_scaled(const uint8_t* w, int64_t count, uint8_t* out) {
 // A quantized or bfloat16 panel from element k on as bfloat16 pairs.
 template <class Format>
 inline const uint8_t* tiled_panel(const uint8_t* panel, int64_t k, int64_t count, uint8_t* out) {
-  const uint8_t* from = panel + k / Format::BLOCK * Format::BYTES;
-  if constexpr (!Format::SCALED) return from;
-  if constexpr (Format::SCALED) widen_scaled<Format>(from, count, out);
+  if constexpr (!Format::SCALED) return panel + k / Format::BLOCK * Format::BYTES;
+  if constexpr (Format::SCALED) widen_scaled<Format>(panel, k, count, out);
   return out;
 }
 
@@ -84,10 +87,10 @@ struct RoundRow {
   uint16_t* y = nullptr;
   explicit RoundRow(const LinearArgs& args) : g(args) {}
   static bool takes(const LinearArgs& g) { return g.y_type == 1 && bare_sums(g); }
-  void start(int64_t first, int64_t panel) { y = static_cast<uint16_t*>(g.y) + first * g.n + panel * NR; }
+  void start(int64_t first, int64_t panel) { y = static_cast<uint16_t*>(g.y) + first * g.y_stride + panel * NR; }
   void next(const float* c) {
     _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(vload(c + W), vload(c)));
-    y += g.n;
+    y += g.y_stride;
   }
 };
 
@@ -97,11 +100,11 @@ struct FloatRow {
   float* y = nullptr;
   explicit FloatRow(const LinearArgs& args) : g(args) {}
   static bool takes(const LinearArgs& g) { return g.y_type == 0 && bare_sums(g); }
-  void start(int64_t first, int64_t panel) { y = static_cast<float*>(g.y) + first * g.n + panel * NR; }
+  void start(int64_t first, int64_t panel) { y = static_cast<float*>(g.y) + first * g.y_stride + panel * NR; }
   void next(const float* c) {
     vstore(y, vload(c));
     vstore(y + W, vload(c + W));
-    y += g.n;
+    y += g.y_stride;
   }
 };
 

@@ -132,7 +132,7 @@ void whole_panel(const WholeRows& x, int64_t stride, const uint8_t* w, int64_t b
     VI whole[M][2];
     whole_sums<Format, M>(w + Format::HEAD, x.blocks + i * stride, whole);
     V d[2], low[2];
-    load_scales<Format>(w, d, low);
+    Format::scales(w, 0, d, low);
     for (int m = 0; m < M; ++m) {
       const WholeScale& s = x.scales[i * stride + m];
       V scale = vset(s.scale), all = vset(s.scale * static_cast<float>(s.sum));

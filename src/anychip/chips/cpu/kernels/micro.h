@@ -1,6 +1,6 @@
 // Register tiles. Every element of a product is one chain of fused multiply-adds in the order of
 // K, whatever the tile's height: a row's result does not depend on the rows beside it. Scaled
-// formats have one chain a block of 32 steps, s, and one over the blocks: c += d * s + m * sum(x).
+// formats have one chain a run of 16 or 32 steps, s, and one over the runs: c += d * s + m * sum(x).
 #pragma once
 #include "formats.h"
 
@@ -52,7 +52,7 @@ inline void tile(int64_t steps, const float* a, const float* b, float* c, int64_
   }
 }
 
-// c[NR] += d * s + minimum * sum, one row of a block's end.
+// c[NR] += d * s + minimum * sum, one row of a run's end.
 template <bool OFFSET>
 inline void add_scaled(float* c, const V (&s)[2], const V (&d)[2], const V (&minimum)[2], float sum) {
   for (int h = 0; h < 2; ++h) {
@@ -62,13 +62,13 @@ inline void add_scaled(float* c, const V (&s)[2], const V (&d)[2], const V (&min
   }
 }
 
-// The scaled counterpart of `tile`: b holds numbers, scales [blocks][2][NR] their d and m, sums the
-// rows' sums of x over blocks, `stride` apart from row to row. Adds to c [M][NR].
-template <class Meet, int M, bool OFFSET>
-inline void tile_scaled(int64_t blocks, const float* a, const float* b, const float* scales,
+// The scaled counterpart of `tile`: b holds numbers, scales [runs][2][NR] their d and m, sums the
+// rows' sums of x over runs, `stride` apart from row to row. Adds to c [M][NR].
+template <class Meet, int M, int RUN, bool OFFSET>
+inline void tile_scaled(int64_t runs, const float* a, const float* b, const float* scales,
                         const float* sums, int64_t stride, float* c) {
-  constexpr int STEPS = QUANTIZED / Meet::SPAN;
-  for (int64_t i = 0; i < blocks; ++i, a += STEPS * M, b += STEPS * NR, scales += 2 * NR) {
+  constexpr int STEPS = RUN / Meet::SPAN;
+  for (int64_t i = 0; i < runs; ++i, a += STEPS * M, b += STEPS * NR, scales += 2 * NR) {
     V s[M][2];
     for (auto& row : s) row[0] = row[1] = vzero();
     const float *x = a, *w = b;

@@ -87,6 +87,21 @@ void activate_row(const ActivationArgs& g, int64_t t) {
   }
 }
 
+template <class T>
+void clamp_row(const ClampArgs& g, int64_t t) {
+  const T* x = static_cast<const T*>(g.x) + t * 2 * g.inner;
+  T* y = static_cast<T*>(g.y) + t * g.inner;
+  V limit = vset(static_cast<float>(g.limit)), low = vset(-static_cast<float>(g.limit)), one = vset(1.0f);
+  V alpha = vset(-static_cast<float>(g.alpha));
+  for (int64_t i = 0; i < g.inner; i += W) {
+    int64_t left = g.inner - i;
+    V gate = vmin(limit, load_part(x + i, left)), up = load_part(x + g.inner + i, left);
+    up = vmin(limit, vmax(low, up));
+    V share = vdiv(gate, vadd(one, vexp(vmul(alpha, gate))));
+    store_part(y + i, vmul(share, vadd(up, one)), left);
+  }
+}
+
 template <class A, class Y>
 void elements(const ElementArgs& g, int64_t first, int64_t last) {
   const A *a = static_cast<const A*>(g.a), *b = static_cast<const A*>(g.b);
@@ -142,6 +157,16 @@ EXPORT int32_t anychip_activation(const ActivationArgs* args) {
   with_activation(g.type, [&](auto* x) {
     for_rows(g.pool, g.rows, g.inner * 4, [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t) activate_row<std::remove_pointer_t<decltype(x)>>(g, t);
+    });
+  });
+  return OK;
+}
+
+EXPORT int32_t anychip_swiglu_clamp(const ClampArgs* args) {
+  const ClampArgs& g = *args;
+  with_activation(g.type, [&](auto* x) {
+    for_rows(g.pool, g.rows, g.inner * 4, [&](int64_t first, int64_t last) {
+      for (int64_t t = first; t < last; ++t) clamp_row<std::remove_pointer_t<decltype(x)>>(g, t);
     });
   });
   return OK;

@@ -86,6 +86,16 @@ inline V nibble(VI words, int shift, int subtract) {
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(subtract)));
 }
 
+inline VI shift_right(VI words, int by) { return _mm256_srli_epi32(words, by); }
+// Some bits of each word, where `mask` wants them; a negative shift goes left.
+inline VI field(VI words, int shift, int mask) {
+  VI moved = shift < 0 ? _mm256_slli_epi32(words, -shift) : _mm256_srli_epi32(words, shift);
+  return _mm256_and_si256(moved, _mm256_set1_epi32(mask));
+}
+inline V joined(VI a, VI b, int subtract) {
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(a, b), _mm256_set1_epi32(subtract)));
+}
+
 inline float hsum(V x) {
   __m128 a = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   a = _mm_add_ps(a, _mm_movehl_ps(a, a));

@@ -85,6 +85,16 @@ inline V nibble(VI words, int shift, int subtract) {
   return _mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), table);
 }
 
+inline VI shift_right(VI words, int by) { return _mm512_srli_epi32(words, static_cast<unsigned>(by)); }
+// Some bits of each word, where `mask` wants them; a negative shift goes left.
+inline VI field(VI words, int shift, int mask) {
+  VI moved = shift < 0 ? _mm512_slli_epi32(words, static_cast<unsigned>(-shift)) : shift_right(words, shift);
+  return _mm512_and_si512(moved, _mm512_set1_epi32(mask));
+}
+inline V joined(VI a, VI b, int subtract) {
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_or_si512(a, b), _mm512_set1_epi32(subtract)));
+}
+
 inline float hsum(V x) { return _mm512_reduce_add_ps(x); }
 inline float hmax(V x) { return _mm512_reduce_max_ps(x); }
 

@@ -122,6 +122,17 @@ inline V nibble(VI words, int shift, int subtract) {
   return __builtin_convertvector(((words >> shift) & 15) - subtract, V);
 }
 
+// Zeros come in from the left.
+inline VI shift_right(VI words, int by) {
+  typedef uint32_t Words __attribute__((vector_size(16)));
+  return (VI)((Words)words >> static_cast<uint32_t>(by));
+}
+// Some bits of each word, where `mask` wants them; a negative shift goes left.
+inline VI field(VI words, int shift, int mask) {
+  return (shift < 0 ? words << -shift : words >> shift) & mask;
+}
+inline V joined(VI a, VI b, int subtract) { return __builtin_convertvector((a | b) - subtract, V); }
+
 inline float hsum(V x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 inline float hmax(V x) {
   float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];

@@ -1,7 +1,7 @@
 // Packing a checkpoint's rows into panels, and reading rows back for an embedding.
 #include "abi.h"
-#include "formats.h"
 #include "pool.h"
+#include "with_format.h"
 
 namespace anychip {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 template <class Format>
 void pack(const PackArgs& g) {
   int64_t blocks = blocks_of<Format>(g.k), panel = blocks * Format::BYTES;
-  int64_t source_row = Format::BLOCK == 32 ? blocks * Format::SOURCE : g.k * Format::SOURCE / Format::BLOCK;
+  int64_t source_row = Format::SCALED ? blocks * Format::SOURCE : g.k * Format::SOURCE / Format::BLOCK;
   int64_t low = g.first / NR, end = g.first + g.rows;
   // A task owns whole panels: two rows may share a byte of one.
   for_rows(g.pool, (end + NR - 1) / NR - low, g.k * NR, [&](int64_t from, int64_t to) {
@@ -30,9 +30,16 @@ void pack(const PackArgs& g) {
 template <class Format>
 void packed_block(const uint8_t* block, int lane, int64_t count, float* out) {
   if constexpr (Format::SCALED) {
-    const f16* scales = reinterpret_cast<const f16*>(block);
-    float d = widen(scales[lane]), low = Format::OFFSET ? widen(scales[NR + lane]) : 0.0f;
-    for (int k = 0; k < count; ++k) out[k] = d * Format::number(block, k, lane) + low;
+    for (int run = 0; run < Format::BLOCK / Format::RUN; ++run) {
+      V d[2], low[2];
+      float scale[W], minimum[W];
+      Format::scales(block, run, d, low);
+      vstore(scale, d[lane / W]);
+      vstore(minimum, low[lane / W]);
+      for (int k = run * Format::RUN; k < (run + 1) * Format::RUN && k < count; ++k) {
+        out[k] = scale[lane % W] * Format::number(block, k, lane) + minimum[lane % W];
+      }
+    }
   } else {
     for (int k = 0; k < count; ++k) out[k] = Format::value(block, k, lane);
   }

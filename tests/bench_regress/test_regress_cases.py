@@ -1,0 +1,201 @@
+"""The cases of `anychip regress`: data, checked in full before anything runs."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from anychip.__main__ import main
+from anychip.bench.regress_case_files import package_cases, user_cases
+from anychip.bench.regress_cases import Case, CasesError, Length, Place, Way
+from anychip.model.families import FAMILIES, config_from_hf
+
+PLACE = Place(page=16, chunk=48, context=2304)
+GRID = "cases: [{structures: [llama], formats: [float32], lengths: [1], ways: [cold]}]\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_small_set_is_part_of_the_full_one_and_keys_are_unique() -> None:
+    sets = package_cases().sets
+    for cases in sets.values():
+        assert len({case.key for case in cases}) == len(cases)
+    small, full = ({case.key for case in sets[name]} for name in ("small", "full"))
+    assert small < full
+
+
+def test_full_set_has_every_length_and_way_of_every_structure_that_is_written() -> None:
+    cases = package_cases()
+    lengths = {"1", "17", "page-1", "page", "page+1", "chunk-1", "chunk+1", "2048", "context"}
+    for name, structure in cases.structures.items():
+        found = [case for case in cases.sets["full"] if case.structure == name]
+        assert {"cold", "hit", "chunked", "retracted", "batch8"} <= {case.way for case in found}
+        if structure.model is None:
+            assert lengths <= {case.length.text for case in found}
+
+
+def test_cases_of_a_model_stand_together() -> None:
+    for cases in package_cases().sets.values():
+        models = [case.model for case in cases]
+        assert sum(a != b for a, b in pairwise(models)) == len(set(models)) - 1
+
+
+def test_every_family_has_a_structure_of_the_small_set() -> None:
+    """A family that is missing here: add its entry to bench/cases/structures.yaml."""
+    cases = package_cases()
+    written = {case.structure for case in cases.sets["small"]}
+    configs = [config_from_hf(cases.settings(name)) for name in written]
+    assert {config.architecture for config in configs} == set(FAMILIES)
+    assert {config.context_length for config in configs} == {cases.sizes.context}
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("1", 1),
+        ("2048", 2048),
+        ("page", 16),
+        ("page-1", 15),
+        ("chunk+1", 49),
+        ("context", 2296),
+        ("context-4", 2292),
+    ],
+)
+def test_length_is_counted_in_pages_chunks_and_context(text: str, tokens: int) -> None:
+    assert Length(text).tokens(PLACE, new=8) == tokens
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "page*2", "17+1", "pages", "page+0", "", "1.5"])
+def test_length_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(CasesError, match="a number from 1, or page, chunk or context"):
+        Length(text)
+
+
+def test_prompt_that_does_not_fit_is_refused_by_its_case() -> None:
+    case = Case("llama", "float32", Length("2300"), "cold", Way(about="x", tokens=8))
+    with pytest.raises(CasesError, match=r"llama-float32/2300/cold: a prompt of 2300 tokens and 8"):
+        case.lengths(PLACE)
+
+
+def test_batch_is_ragged() -> None:
+    case = Case("llama", "float32", Length("17"), "batch8", Way(about="x", requests=5))
+    assert case.lengths(PLACE) == (17, 12, 7, 2, 1)
+
+
+REFUSED = {
+    "cases: [{structures: [lama], formats: [float32], lengths: [1], ways: [cold]}]": (
+        "structure lama: there is none; there are "
+    ),
+    "cases: [{structures: [llama], formats: [float32], lengths: [1], ways: [warm]}]": (
+        "way warm: there is none; there are batch8, chunked, cold, "
+    ),
+    "cases: [{structures: [llama], formats: [q9], lengths: [1], ways: [cold]}]": (
+        "format q9 is none of a written model"
+    ),
+    "cases: [{structures: [llama], lengths: [1], ways: [cold]}]": "format file is none",
+    "cases: [{structures: [demo], formats: [float32], lengths: [1], ways: [cold]}]": (
+        "structure demo is a model that has its formats: leave 'formats' out"
+    ),
+    "cases: [{structures: [llama], formats: [float32], lengths: [pag], ways: [cold]}]": (
+        "length 'pag' is none"
+    ),
+    "cases: [{structure: [llama]}]": "unknown field `structure` - at `$.cases[0]`",
+    "cases: [{structures: [llama], lengths: [1], ways: [cold], sets: [ci]}]": (
+        "Invalid enum value 'ci' - at `$.cases[0].sets[0]`"
+    ),
+    "cases: {": "is no YAML",
+    "cases: []\ncases: []": "key 'cases' stands twice",
+    "ways: {w: {about: x, tokens: 0}}": "Expected `int` >= 1 - at `$.ways[...].tokens`",
+    "ways: {cold: {about: x}}": "way cold is in ways.yaml already; rename it",
+    "structures: {llama: {about: x, config: {a: 1}}}": (
+        "structure llama is in structures.yaml already; rename it"
+    ),
+    "structures: {a: {about: x}}": "structure a: give either config (or like) or model",
+    "structures: {a: {about: x, model: y, config: {b: 1}}}": "give either config",
+    "structures: {a: {about: x, like: b}, b: {about: x, like: a}}\n" + GRID: (
+        "structure a is like itself: a -> b -> a"
+    ),
+    "structures: {a: {about: x, like: z}}\n" + GRID: "structure a: like z: there is none",
+    "structures: {a: {about: x, like: demo}}\n" + GRID: "like demo, which has no config",
+    "sizes: {context: 1, chunk: 1, slots: 1}": "sizes: they are the package's",
+    "ways: {mine: {about: x}}": "it has no cases; list some under 'cases'",
+    "": "it has no cases",
+    "[]": "Expected `object`, got `array`",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.items())
+def test_file_that_cannot_be_is_refused_with_its_name(tmp_path: Path, text, said: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(CasesError) as caught:
+        user_cases(path)
+    assert str(caught.value).startswith((str(path), "structure a"))
+    assert said in str(caught.value)
+
+
+def test_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CasesError, match="cannot be read: No such file"):
+        user_cases(tmp_path / "mine.yaml")
+    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(CasesError, match="is no UTF-8 text"):
+        user_cases(tmp_path / "mine.yaml")
+
+
+MINE = """
+ways:
+  twice: {about: two requests, requests: 2, tokens: 3}
+structures:
+  wide: {about: twice as wide, like: llama, config: {hidden_size: 128, head_dim: null}}
+cases:
+  - {structures: [wide], formats: [float32, q4_0], lengths: [page+3], ways: [twice]}
+"""
+
+
+def test_user_adds_a_structure_and_a_way_by_a_file_alone(tmp_path: Path, capsys) -> None:
+    words = ["regress", "--backend", "fake", "--cases", str(written(tmp_path, MINE))]
+    assert main([*words, "--list"]) == 0
+    keys = ["wide-float32/page+3/twice", "wide-q4_0/page+3/twice"]
+    assert capsys.readouterr().out.split() == keys
+    words += ["--baseline", str(tmp_path), "--cache-dir", str(tmp_path)]
+    assert main([*words, "--repeats", "1", "--speed-limit", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [outcome["key"] for outcome in found["outcomes"]] == keys
+    assert [len(tokens) for tokens in found["outcomes"][0]["now"]["tokens"]] == [3, 3]
+
+
+def test_settings_are_those_of_the_structure_that_it_is_like(tmp_path: Path) -> None:
+    settings = user_cases(written(tmp_path, MINE)).settings("wide")
+    assert settings["hidden_size"] == 128
+    assert settings["num_attention_heads"] == 4
+    assert "head_dim" not in settings
+
+
+def test_model_of_the_users_own_is_run_as_it_is(tmp_path: Path, capsys) -> None:
+    from anychip.model.tiny import write_tiny
+
+    model = write_tiny(tmp_path, "q4_1", context=256)
+    text = f"""
+structures: {{own: {{about: mine, model: "{model}"}}}}
+cases: [{{structures: [own], lengths: [context], ways: [cold]}}]
+"""
+    words = ["regress", "--backend", "fake", "--cases", str(written(tmp_path, text))]
+    words += ["--baseline", str(tmp_path), "--cache-dir", str(tmp_path), "--repeats", "1"]
+    assert main([*words, "--verbose"]) == 0
+    assert "own-file/context/cold" in capsys.readouterr().out
+
+
+def test_wrong_file_and_empty_choice_are_told_by_the_command(tmp_path: Path, capsys) -> None:
+    words = ["regress", "--backend", "fake", "--cases", str(written(tmp_path, "a: 1"))]
+    assert main(words) == 1
+    assert "unknown field `a`" in capsys.readouterr().err
+    small = MINE.replace("ways: [twice]}", "ways: [twice], sets: [full]}")
+    words[-1] = str(written(tmp_path, small))
+    assert main(words) == 2
+    assert "--cases: there is no case of set small; try --list" in capsys.readouterr().err
