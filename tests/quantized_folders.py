@@ -314,7 +314,11 @@ def linears(tensors: Tensors) -> list[str]:
 def write_pair(folder: Path, scheme: Scheme, **model_options: Any) -> tuple[Path, Path]:
     """The quantized folder, and a plain float32 folder of the values that it means."""
     plain = tiny.make_hf_folder(folder / "plain", **model_options)
-    quantized = folder / "quantized"
+    return quantize_folder(plain, folder / "quantized", scheme), plain
+
+
+def quantize_folder(plain: Path, quantized: Path, scheme: Scheme) -> Path:
+    """Copy a folder of one file with its projections quantized; `plain` gets what they mean."""
     shutil.copytree(plain, quantized)
     tensors = load_file(plain / "model.safetensors")
     meant = {n: t.float().contiguous() for n, t in tensors.items()}
@@ -328,7 +332,7 @@ def write_pair(folder: Path, scheme: Scheme, **model_options: Any) -> tuple[Path
     save_file(meant, plain / "model.safetensors", {"format": "pt"})
     save_file(small, quantized / "model.safetensors", {"format": "pt"})
     edit_config(quantized, lambda config: config.update(quantization_config=scheme.config))
-    return quantized, plain
+    return quantized
 
 
 def edit_config(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> None:

@@ -13,8 +13,9 @@ import quantized_folders as schemes
 import tiny_models as tiny
 from anychip.model.checkpoint import open_checkpoint, split_halves
 from anychip.model.errors import CheckpointError, UnsupportedModel
-from anychip.model.formats import dequantize, rows_of
+from anychip.model.formats import dequantize
 from anychip.model.quantize import quantize
+from anychip.model.rows import rows_of
 from quantized_folders import edit_config, edit_tensors, write_pair
 
 QUERY = "model.layers.0.self_attn.q_proj"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from anychip.contract.formats import PLAIN_FORMATS
 from anychip.model.checkpoint import Checkpoint
+from anychip.model.sources import Part
 from anychip.ops.record import Served
 from anychip.run.memory_plan import MemoryPlan
 from anychip.run.model_plan import ModelPlan
@@ -23,20 +25,31 @@ def operator_table(rows: Sequence[Served], *, why: bool) -> str:
 def weight_table(checkpoint: Checkpoint, plan: ModelPlan) -> str:
     """Of each format how many tensors and bytes there are, and what they are computed in."""
     counts: dict[tuple[str, str], list[int]] = {}
-    for weight in plan.weights:
-        for part in weight.source.parts:
-            format, _shape = checkpoint.describe(part)
-            into = f"converted to {weight.converted} at load"
-            kept = "as it is" if format == weight.spec.format else f"in {weight.spec.format}"
-            row = counts.setdefault((format, into if weight.converted else kept), [0, 0])
-            row[0] += 1
-            row[1] += checkpoint.nbytes(part)
+    for part, format, computed in _computed(checkpoint, plan):
+        row = counts.setdefault((format, computed), [0, 0])
+        row[0] += 1
+        row[1] += checkpoint.nbytes(part)
     width = max(len(format) for format, _ in [("format", ""), *counts])
     lines = ["weights:", f"  {'format':<{width}}  {'tensors':>7}  {'in files':>14}  computed"]
     for (format, computed), (tensors, nbytes) in counts.items():
         size = f"{nbytes / 2**20:>10,.1f} MiB"
         lines.append(f"  {format:<{width}}  {tensors:>7,}  {size}  {computed}")
     return "\n".join(lines)
+
+
+def _computed(checkpoint: Checkpoint, plan: ModelPlan) -> Iterator[tuple[Part, str, str]]:
+    """Parts of matrices, and of constants that are quantized in the file: format and fate."""
+    for weight in plan.weights:
+        for part in weight.source.parts:
+            format, _shape = checkpoint.describe(part)
+            kept = "as it is" if format == weight.spec.format else f"in {weight.spec.format}"
+            into = f"converted to {weight.converted} at load"
+            yield part, format, into if weight.converted else kept
+    for source in plan.constants:
+        for part in source.parts:
+            format, _shape = checkpoint.describe(part)
+            if format not in PLAIN_FORMATS:
+                yield part, format, f"converted to {plan.constant_dtype(source)} at load"
 
 
 def memory_table(memory: MemoryPlan, plan: ModelPlan) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel
-from anychip.model.formats import rows_of
 from anychip.model.mapped import Place, TensorEntry, missing_tensor
+from anychip.model.rows import rows_of
 from anychip.model.safetensors_file import SafetensorsFile, parse_json
 from anychip.model.unfinished import fetch_again
 

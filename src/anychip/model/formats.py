@@ -19,7 +19,6 @@ from anychip.contract.formats import (
     grouped,
     head_bytes,
     is_quantized,
-    row_bytes,
 )
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
@@ -110,19 +109,6 @@ def pieces(weight: HostWeight) -> Iterator[HostWeight]:
         count = min(step, rows - first)
         data = weight.data[first * nbytes : (first + count) * nbytes]
         yield HostWeight(weight.format, (count, k), data)
-
-
-def rows_of(weight: HostWeight, first: int, count: int) -> HostWeight:
-    """Some rows of a weight [..., K], all but its last dimension counted as rows: [count, K].
-
-    A view; a copy in formats that have something before the first row, which then comes along.
-    """
-    k = weight.shape[-1]
-    head, row = head_bytes(weight.format, k), row_bytes(weight.format, k)
-    data = weight.data[head + first * row : head + (first + count) * row]
-    if head:
-        data = memoryview(b"".join((weight.data[:head], data)))
-    return HostWeight(weight.format, (count, k), data)
 
 
 def plain_weight(values: Floats, format: str = DType.FLOAT32.value) -> HostWeight:

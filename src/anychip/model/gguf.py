@@ -14,7 +14,6 @@ from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
-from anychip.model.formats import rows_of
 from anychip.model.mapped import (
     SUPPORTED_FORMATS,
     MappedFile,
@@ -23,6 +22,7 @@ from anychip.model.mapped import (
     check_overlap,
     find_entry,
 )
+from anychip.model.rows import rows_of
 from anychip.model.unfinished import fetch_again
 
 MAGIC = b"GGUF"

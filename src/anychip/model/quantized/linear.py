@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
-from anychip.model.formats import Floats, plain_weight, rows_of
+from anychip.model.formats import Floats, plain_weight
+from anychip.model.rows import rows_of
 
 
 @dataclass(frozen=True)
