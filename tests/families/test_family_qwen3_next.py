@@ -13,6 +13,7 @@ from answers.equality import Oracle, assert_answers, greedy, last_logits
 from anychip.engine.offline import OfflineEngine
 from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError
+from anychip.model.families import config_from_hf
 from anychip.run.reference import reference_logits
 from families.checked_family import (
     LIMIT,
@@ -32,7 +33,7 @@ SMALL: dict[str, Any] = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,
-    "linear_value_head_dim": 8,
+    "linear_value_head_dim": 32,
     "num_experts": 0,
 }
 EXPERTS = {
@@ -53,7 +54,7 @@ def made(**settings: Any) -> Any:
     import torch
 
     torch.manual_seed(7)
-    return make_model("Qwen3Next", **settings)
+    return make_model("Qwen3Next", seed=2, **settings)
 
 
 def some_prompts() -> list[list[int]]:
@@ -153,6 +154,18 @@ def test_the_way_of_older_files_to_name_layers_is_read(tmp_path):
     assert checkpoint.config.cached_layers == (3,)
     assert checkpoint.config.rope.rotary_dim == 4
     checkpoint.close()
+
+
+def test_what_is_left_out_is_the_default_of_transformers():
+    import transformers
+
+    given = {"vocab_size": 384, "num_attention_heads": 2, "num_hidden_layers": 8}
+    given |= {"hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 512}
+    whole = transformers.Qwen3NextConfig(**given).to_dict()
+    of = {"architectures": ["Qwen3NextForCausalLM"]}
+    config = config_from_hf({**given, **of})
+    assert config == config_from_hf({**whole, **of})
+    assert config.cached_layers == (3, 7) and config.rope.rotary_dim == 64
 
 
 @pytest.mark.parametrize(

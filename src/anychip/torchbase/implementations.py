@@ -11,7 +11,16 @@ from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
 from anychip.contract.signature import Signature
 from anychip.contract.weights import WeightSpec
-from anychip.torchbase import attention, experts, logits, network, ordering, primitives, sampling
+from anychip.torchbase import (
+    attention,
+    experts,
+    logits,
+    network,
+    ordering,
+    primitives,
+    recurrent,
+    sampling,
+)
 from anychip.torchbase.kernel import Kernel
 from anychip.torchbase.queue import Stream
 from anychip.torchbase.views import value_view, view_of
@@ -22,9 +31,11 @@ KERNELS: dict[str, Kernel] = {
     **network.KERNELS,
     **experts.KERNELS,
     **attention.KERNELS,
+    **recurrent.KERNELS,
     **sampling.KERNELS,
     **logits.KERNELS,
 }
+READS_HOST = attention.READS_HOST | experts.READS_DEVICE | recurrent.READS_HOST
 FLOATS = tuple(d.value for d in DType if d.is_float)
 NUMBERS = (*FLOATS, "int32")
 ANY = tuple(d.value for d in DType)
@@ -73,7 +84,7 @@ def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Impleme
         prepare=prepare,
         dtypes=(_row(signature),),
         when=_declines,
-        reads_host=kernel in (attention.READS_HOST | experts.READS_DEVICE),
+        reads_host=kernel in READS_HOST,
         latent=True,
     )
 

@@ -27,14 +27,26 @@ from anychip.ops.trace import Ops
 from anychip.ops.value import Value
 
 RECURRENT = "linear_attention"
-ROTATED = 0.25
-"""Share of a head that is rotated where the file does not say."""
+_DEFAULTS = {
+    "head_dim": 256,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+}
+"""What transformers takes where a file does not say."""
 
 
 def _from_hf(read: Fields) -> ModelConfig:
     refuse_unless(read, attention_bias=False)
-    rotated = read.number("partial_rotary_factor", ROTATED)
-    read = Fields({**read.settings, "partial_rotary_factor": rotated}, read.origin)
+    read = read.defaulting(**_DEFAULTS)
     delta = DeltaConfig(
         key_heads=read.integer("linear_num_key_heads"),
         value_heads=read.integer("linear_num_value_heads"),
