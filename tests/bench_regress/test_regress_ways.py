@@ -88,6 +88,11 @@ def test_way_that_did_not_happen_is_told(model, references) -> None:
     assert found.wrong == "the prefix cache was not hit"
 
 
+def test_nothing_is_timed_where_nobody_asks(model, references) -> None:
+    place, case = place_of(model, 48), case_of("cold", "5")
+    assert measure(model, case, place, references, Timing(0)).speeds is None
+
+
 def test_read_prompt_has_the_perplexity_of_the_reference(model, references) -> None:
     found = figures(model, references, case_of("read", "130"))
     assert found.perplexity.reference == pytest.approx(found.perplexity.chip, rel=1e-5)

@@ -6,6 +6,7 @@ and gguf-py's table of tensor names. All weights are float32.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ class Conversion:
     arch: of GGUF. paired: query and key rows are interleaved in pairs. plus: added to norms.
     own: settings of its own, by key, from the config of transformers. split: what one of its
     tensors becomes, by names as they were published. expert_format: of the weights of experts.
+    more: further tensors of a model, by their names in the file. quantized: endings of the names
+    that are in expert_format.
     """
 
     arch: str
@@ -36,6 +39,8 @@ class Conversion:
     own: Callable[[Any], Settings] = lambda _config: {}
     split: Callable[[str, np.ndarray], Named] = lambda name, array: {name: array}
     expert_format: str = "f32"
+    quantized: tuple[str, ...] = ("_exps.weight",)
+    more: Callable[[Any], Named] = lambda _model: {}
 
 
 def _gemma(config: Any) -> Settings:
@@ -86,6 +91,49 @@ def _llama(config: Any) -> Settings:
     return {"vocab_size": config.vocab_size, "rope.dimension_count": per_head}
 
 
+def _phi3(config: Any) -> Settings:
+    """Of longrope's kind nothing is told: its lists are tensors."""
+    rope, context = config.rope_parameters, config.max_position_embeddings
+    original = config.original_max_position_embeddings
+    share = rope.get("partial_rotary_factor", 1.0)
+    found = {
+        "rope.scaling.original_context_length": original,
+        "rope.dimension_count": int(share * config.hidden_size) // config.num_attention_heads,
+        "attention.sliding_window": config.sliding_window or 0,
+    }
+    if rope["rope_type"] == "longrope":
+        grown = math.log(context / original) / math.log(original) if context > original else 0.0
+        found["rope.scaling.attn_factor"] = math.sqrt(1 + grown)
+    return found
+
+
+def _longrope(model: Any) -> Named:
+    rope = model.config.rope_parameters
+    kinds = ("long", "short") if rope["rope_type"] == "longrope" else ()
+    return {
+        f"rope_factors_{kind}.weight": np.array(rope[f"{kind}_factor"], np.float32)
+        for kind in kinds
+    }
+
+
+def _glm(config: Any) -> Settings:
+    """What transformers has no name for in common with the files it was made for is a constant."""
+    return {
+        **_glm4(config),
+        "attention.key_length": None,
+        "attention.value_length": None,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "context_length": config.hidden_size,
+    }
+
+
+def _glm4(config: Any) -> Settings:
+    head_dim = getattr(config, "head_dim", None)
+    per_head = head_dim or config.hidden_size // config.num_attention_heads
+    share = config.rope_parameters.get("partial_rotary_factor", 0.5)
+    return {"rope.dimension_count": int(per_head * share)}
+
+
 def _yarn(config: Any) -> Settings:
     rope = config.rope_parameters
     if rope["rope_type"] != "yarn":
@@ -107,6 +155,9 @@ CONVERSIONS = {
     "Gemma3": Conversion("gemma3", plus=1.0, own=_gemma3),
     "Olmo2": Conversion("olmo2"),
     "Granite": Conversion("granite", paired=True, own=_granite),
+    "Phi3": Conversion("phi3", own=_phi3, more=_longrope),
+    "Glm": Conversion("chatglm", own=_glm),
+    "Glm4": Conversion("glm4", own=_glm4),
     "SmolLM3": Conversion("smollm3", paired=True, own=_llama),
 }
 
@@ -121,10 +172,8 @@ def write_copy(model: Any, path: Path, conversion: Conversion, **more: Any) -> P
         _add(writer, f"{conversion.arch}.{key}", value)
     tiny_models.write_gguf_tokenizer(writer)
     for name, array in _tensors(model, conversion).items():
-        is_expert = name.endswith("_exps.weight")
-        tiny_models.add_tensor(
-            writer, name, array, conversion.expert_format if is_expert else "f32"
-        )
+        held = conversion.expert_format if name.endswith(conversion.quantized) else "f32"
+        tiny_models.add_tensor(writer, name, array, held)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -169,7 +218,9 @@ def _tensors(model: Any, conversion: Conversion) -> dict[str, np.ndarray]:
         "k_proj": model.config.num_key_value_heads,
     }
     tensors = {}
-    parameters = {n: p.detach().float().numpy() for n, p in model.named_parameters()}
+    learned = [(n, b) for n, b in model.named_buffers() if "correction" in n]
+    learned += model.named_parameters()
+    parameters = {n: p.detach().float().numpy() for n, p in learned}
     parts = {k: v for n, array in parameters.items() for k, v in conversion.split(n, array).items()}
     for name, array in parts.items():
         if name.endswith("norm.weight"):
@@ -180,4 +231,4 @@ def _tensors(model: Any, conversion: Conversion) -> dict[str, np.ndarray]:
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert target is not None, name
         tensors[target] = np.ascontiguousarray(array)
-    return tensors
+    return tensors | conversion.more(model)

@@ -64,6 +64,50 @@ def in_turn(name: str, array: np.ndarray) -> Named:
     return {f"{stem}gate_proj.{ending}": rows[:, ::2], f"{stem}up_proj.{ending}": rows[:, 1::2]}
 
 
+def _deepseek(config: Any) -> Settings:
+    sigmoid = type(config).__name__ == "DeepseekV3Config"
+    found = {
+        "vocab_size": config.vocab_size,
+        "attention.head_count_kv": 1,
+        "attention.key_length": config.kv_lora_rank + config.qk_rope_head_dim,
+        "attention.value_length": config.kv_lora_rank,
+        "attention.key_length_mla": config.qk_nope_head_dim + config.qk_rope_head_dim,
+        "attention.value_length_mla": config.v_head_dim,
+        "attention.q_lora_rank": config.q_lora_rank,
+        "attention.kv_lora_rank": config.kv_lora_rank,
+        "leading_dense_block_count": config.first_k_dense_replace,
+        "expert_count": config.n_routed_experts,
+        "expert_used_count": config.num_experts_per_tok,
+        "expert_group_count": config.n_group,
+        "expert_group_used_count": config.topk_group,
+        "expert_feed_forward_length": config.moe_intermediate_size,
+        "expert_shared_count": config.n_shared_experts,
+        "expert_weights_scale": float(config.routed_scaling_factor),
+        "expert_weights_norm": bool(getattr(config, "norm_topk_prob", False)),
+        "expert_gating_func": 2 if sigmoid else 1,
+        "rope.dimension_count": config.qk_rope_head_dim,
+        **CONVERSIONS["Qwen2"].own(config),
+    }
+    if "rope.scaling.type" in found:
+        of_all = config.rope_parameters["mscale_all_dim"]
+        found["rope.scaling.yarn_log_multiplier"] = 0.1 * of_all
+    return found
+
+
+def of_latents(config: Any) -> Conversion:
+    """DeepSeek's, whose heads' keys are written transposed, and their values by themselves."""
+
+    def split(name: str, array: np.ndarray) -> Named:
+        stem = name.removesuffix("kv_b_proj.weight")
+        if stem == name:
+            return halves(name.replace("correction_bias", "correction.bias"), array)
+        heads = array.reshape(config.num_attention_heads, -1, array.shape[-1])
+        keys, values = heads[:, : config.qk_nope_head_dim], heads[:, config.qk_nope_head_dim :]
+        return {f"{stem}k_b_proj.weight": keys.swapaxes(1, 2), f"{stem}v_b_proj.weight": values}
+
+    return Conversion("deepseek2", own=_deepseek, split=split)
+
+
 EXPERT_CONVERSIONS = {
     "Mixtral": Conversion("llama", paired=True, own=_mixtral, split=halves),
     "Qwen2Moe": Conversion("qwen2moe", own=_qwen, split=halves),

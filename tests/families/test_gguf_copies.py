@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
+import numpy as np
 import pytest
 
 from anychip.model.checkpoint import open_checkpoint
@@ -58,6 +59,16 @@ MODELS = {
         "logits_scaling": 5.0,
     },
     "SmolLM3": {"num_hidden_layers": 4, "tie_word_embeddings": True},
+    "Phi3": {"sliding_window": 40},
+    "Glm": {"head_dim": 16, "attention_bias": True, "rms_norm_eps": 1e-5},
+    "Glm4": {"head_dim": 32},
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0 + 0.1 * i for i in range(6)],
+    "long_factor": [1.5 + 0.5 * i for i in range(6)],
+    "partial_rotary_factor": 0.75,
 }
 
 
@@ -91,7 +102,7 @@ def test_rows_in_another_order_would_be_missed(tmp_path, name):
     assert error_of(write_copy(model, tmp_path / "wrong.gguf", other), model) > 10 * LIMIT
 
 
-@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3", "Olmo2"])
+@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3", "Olmo2", "Glm4"])
 def test_rows_that_should_stay_would_be_missed(tmp_path, name):
     model, other = made(name), dataclasses.replace(CONVERSIONS[name], paired=True)
     assert error_of(write_copy(model, tmp_path / "wrong.gguf", other), model) > 10 * LIMIT
@@ -121,6 +132,9 @@ def test_norms_without_their_one_would_be_missed(tmp_path, name):
         ("Granite", {"logit_scale": 1.0}),
         ("Qwen2", {"rope.scaling.factor": 2.0}),
         ("SmolLM3", {"rope.freq_base": 1e4}),
+        ("Phi3", {"attention.sliding_window": 30}),
+        ("Glm", {"rope.dimension_count": 16}),
+        ("Glm4", {"rope.dimension_count": 32}),
     ],
 )
 def test_a_setting_is_read(tmp_path, name, setting):
@@ -167,6 +181,57 @@ def test_the_engine_answers_from_the_file(tmp_path):
     path = write_copy(model, tmp_path / "copy.gguf", CONVERSIONS["Gemma3"], **pattern)
     assert_reference(model, path)
     assert_on(model, path, "cpu")
+
+
+def longrope(original):
+    return make_model(
+        "Phi3",
+        rope_parameters=LONGROPE,
+        original_max_position_embeddings=original,
+        tie_word_embeddings=True,
+        num_hidden_layers=2,
+    )
+
+
+@pytest.mark.parametrize("original", [256, 16])
+def test_the_lists_of_longrope_are_tensors(tmp_path, original):
+    """60 tokens lie within the original context, or beyond it."""
+    model = longrope(original)
+    path = write_copy(model, tmp_path / "copy.gguf", CONVERSIONS["Phi3"])
+    assert error_of(path, model) < LIMIT / 10
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"rope.scaling.original_context_length": 16}, {"rope.scaling.attn_factor": 1.0}],
+    ids=str,
+)
+def test_what_is_told_of_longrope_is_read(tmp_path, setting):
+    model = longrope(256)
+    path = write_copy(model, tmp_path / "wrong.gguf", CONVERSIONS["Phi3"], **setting)
+    assert error_of(path, model) > 10 * LIMIT
+
+
+def _none_of_qkv(name, array):
+    return {} if name.split(".")[-2] in ("q_proj", "k_proj", "v_proj") else {name: array}
+
+
+def _joined(model):
+    held = {n: p.detach().numpy() for n, p in model.named_parameters()}
+    return {
+        f"blk.{i}.attn_qkv.{end}": np.concatenate(
+            [held[f"model.layers.{i}.self_attn.{x}_proj.{end}"] for x in "qkv"]
+        )
+        for i in range(model.config.num_hidden_layers)
+        for end in ("weight", "bias")
+    }
+
+
+def test_glm_may_have_query_key_and_value_in_one_tensor(tmp_path):
+    """As it was published with code of its own, before transformers knew it."""
+    model = made("Glm")
+    fused = dataclasses.replace(CONVERSIONS["Glm"], split=_none_of_qkv, more=_joined)
+    assert error_of(write_copy(model, tmp_path / "copy.gguf", fused), model) < LIMIT / 10
 
 
 WHAT_TRANSFORMERS_READS = {

@@ -182,7 +182,13 @@ def _missed(case: Case, place: Place, pairs: Pairs) -> str:
     return ""
 
 
-def _speeds(session: Session, case: Case, prompts: list[list[int]], timing: Timing) -> Speeds:
+def _speeds(
+    session: Session, case: Case, prompts: list[list[int]], timing: Timing
+) -> Speeds | None:
+    """None where nobody asks for a run."""
+    if not timing.repeats:
+        return None
+
     def run() -> list[Answer]:
         session.engine.flush_cache()
         if case.how.warm:

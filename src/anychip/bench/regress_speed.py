@@ -74,7 +74,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Timing:
-    """repeats: runs at least. seconds: all of them together at least."""
+    """repeats: runs at least; 0: nothing is timed. seconds: all of them together at least."""
 
     repeats: int
     seconds: float = LEAST_SECONDS

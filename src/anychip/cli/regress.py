@@ -96,8 +96,8 @@ class RegressOptions:
         Flag(
             ("--repeats",),
             _GROUP,
-            "timed runs of a case at least; the best counts",
-            low=1,
+            "timed runs of a case at least; 0: none, no speeds are told",
+            low=0,
             high=1000,
         ),
     )

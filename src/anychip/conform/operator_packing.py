@@ -5,7 +5,7 @@ from __future__ import annotations
 from anychip.conform.operator_parts import random_parts
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError
-from anychip.contract.formats import BLOCK_FORMATS
+from anychip.contract.formats import block_elements
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
 from anychip.contract.weights import WeightUse
@@ -21,7 +21,7 @@ def weights_refuse(chip: Chip) -> str | None:
     """What is wrong with how `plan` refuses: an unknown format it must, rows of part blocks it
     may; both by type."""
     formats = chip.capabilities().weight_formats
-    odd = [(f, (4, BLOCK_FORMATS[f][0] + 1)) for f in formats if f in BLOCK_FORMATS]
+    odd = [(f, (4, block_elements(f) + 1)) for f in formats if block_elements(f) > 1]
     for format, shape in ((UNKNOWN, (32, 32)), *odd):
         what = f"plan of a {format} weight {shape}"
         try:

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anychip.contract.dtype import DType
 from anychip.contract.formats import BLOCK_FORMATS
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
-from anychip.hostops import NUMPY_DTYPES
 from anychip.model.formats import dequantize
-from anychip.ops.cases.draw import draw
+from anychip.model.quantize import quantize
+from anychip.ops.cases.draw import Draw, draw
+
+CODED = ("q8_0", "q4_0", "q4_1")
+"""Formats whose codes are drawn as bytes, so that each one comes up; the others' are of values."""
+
+STEP = 1 / 32
+"""Of activations that a drawn "w8a8_static" weight rounds: reaches 4 either way."""
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -44,11 +49,18 @@ def random_parts(format: str, rows: tuple[int, ...], columns: int, seed: str) ->
 
 def _bytes(format: str, shape: Shape, seed: str) -> Bytes:
     source, spread = draw(f"{format} {seed}"), shape[1] ** -0.5
-    if format not in BLOCK_FORMATS:
-        values = source.normal(*shape, scale=spread).astype(NUMPY_DTYPES[DType(format)])
-        return values.reshape(-1).view(np.uint8)
+    if format in CODED:
+        return _coded(format, shape, source)
+    held = quantize(source.normal(*shape, scale=spread), format)
+    raw: Bytes = np.frombuffer(held.data, np.uint8).copy()
+    if format == "w8a8_static":
+        raw[:4] = np.array([STEP], "<f4").view(np.uint8)
+    return raw
+
+
+def _coded(format: str, shape: Shape, source: Draw) -> Bytes:
     elements, nbytes = BLOCK_FORMATS[format]
-    blocks = shape[0] * shape[1] // elements
+    blocks, spread = shape[0] * shape[1] // elements, shape[1] ** -0.5
     raw = source.integers(blocks, nbytes, high=256).astype(np.uint8)
     steps = 64.0 if format == "q8_0" else 4.0  # typical size of a quantized value
     scale = source.uniform(blocks, low=0.5, high=1.5) * np.float32(spread / steps)

@@ -9,7 +9,7 @@ from enum import Enum
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.formats import PLAIN_FORMATS, format_bytes
-from anychip.contract.layer import Layer, required
+from anychip.contract.layer import Layer, optional, required
 from anychip.contract.tensor import Shape, Tensor
 
 
@@ -101,6 +101,15 @@ class Weights(Layer, contract=True):
     ) -> WeightSpec:
         """What `prepare` would make of parts with these formats and shapes; allocates nothing."""
         raise NotImplementedError
+
+    @optional
+    def declines(
+        self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
+    ) -> str | None:
+        """Why parts in these formats, each of them listed, cannot become one weight; the core then
+        converts them first. Left out: parts of different formats cannot."""
+        different = sorted(set(formats))
+        return f"parts in {', '.join(different)}" if len(different) > 1 else None
 
     @required
     def prepare(self, parts: tuple[HostWeight, ...], uses: frozenset[WeightUse]) -> Weight:

@@ -27,6 +27,8 @@ from anychip.model.sources import Part, WeightSource
 from anychip.model.transposed import transposed_rows
 
 FACTORS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+FUSED = "attn_qkv"
+"""Query, key and value in one tensor, as some families have them in some files of GGUF."""
 ROPE_FACTORS = {FACTORS, LONG, SHORT}
 """Tensors of GGUF that belong to the rotation: llama3's divisors, and longrope's."""
 
@@ -125,10 +127,11 @@ class Checkpoint:
         """Where its parts lie."""
         return [self._store.place(part.tensor) for part in source.parts]
 
-    def _taken(self, part: Part) -> HostWeight:
+    def _taken(self, part: Part, *, constant: bool = False) -> HostWeight:
         """In the order of the file."""
         if part.transposed:
-            return transposed_rows(self._store.read(part.tensor), part.rows)
+            weight = self._store.read(part.tensor)
+            return transposed_rows(weight, part.rows, constant=constant)
         if part.rows is not None:
             return self._store.rows(part.tensor, *part.rows)
         weight = self._store.read(part.tensor)
@@ -144,7 +147,7 @@ class Checkpoint:
 
     def _elements(self, part: Part) -> Floats:
         """Of a constant, in one row."""
-        elements = plain_weight(dequantize(self._taken(part)).reshape(-1))
+        elements = plain_weight(dequantize(self._taken(part, constant=True)).reshape(-1))
         return dequantize(self._arranged(part, elements))
 
     def give_back(self) -> None:
@@ -251,6 +254,8 @@ def _open_gguf(path: Path) -> Checkpoint:
     config = _located(config_from_gguf, file.metadata, path)
     naming = FAMILIES[config.architecture].gguf_names
     assert naming is not None
+    if f"{naming.layer.format(i=0)}{FUSED}.weight" in file.tensors:
+        naming = naming.called(query_key_value=FUSED)
     config = replace(config, **_told_by_tensors(file.tensors, naming))
     for names in ((FACTORS,), (SHORT, LONG)):
         if file.tensors.keys() >= set(names):

@@ -8,6 +8,7 @@ from typing import Any
 from anychip.model.config import ExpertsConfig, LayerConfig, ModelConfig
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.fields import Fields
+from anychip.model.layer_pattern import layer_count
 
 GGUF_KEYS = frozenset({"expert_count"})
 """Keys that a family takes where it reads them by `gguf_experts`."""
@@ -43,7 +44,7 @@ def gguf_experts(read: Fields, *, renormalize: bool = False, **own: Any) -> Expe
 
 def hf_sparse_layers(read: Fields) -> tuple[bool, ...]:
     """Qwen's: every decoder_sparse_step-th layer has experts, unless it is in mlp_only_layers."""
-    step, layers = read.integer("decoder_sparse_step", 1), read.integer("num_hidden_layers")
+    step, layers = read.integer("decoder_sparse_step", 1), layer_count(read, "num_hidden_layers")
     if step < 1:
         raise CheckpointError(f"'decoder_sparse_step' is {step}; a positive number is needed")
     plain = frozenset(read.integers("mlp_only_layers"))

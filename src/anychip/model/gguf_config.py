@@ -17,6 +17,7 @@ from anychip.model.rope_config import RopeConfig
 
 _NEUTRAL = {
     "expert_count": (0,),
+    "expert_group_count": (0, 1),
     "attention.sliding_window": (0,),
     "logit_scale": (0.0, 1.0),
     "embedding_scale": (0.0, 1.0),

@@ -166,10 +166,10 @@ def _plan_weight(
     formats, shapes = zip(*map(checkpoint.describe, source.parts), strict=True)
     takes = chip.capabilities().weight_formats
     converted = None
-    if len(set(formats)) > 1 or formats[0] not in takes:
+    uses = source.uses or frozenset()
+    if not set(formats) <= set(takes) or chip.weights.declines(formats, shapes, uses) is not None:
         converted = dtype.value
         formats = (converted,) * len(formats)
-    uses = source.uses or frozenset()
     spec = chip.weights.plan(formats, shapes, uses)
     if converted is None and _unusable(chip, spec, uses):
         converted = dtype.value

@@ -35,7 +35,6 @@ KERNELS: dict[str, Kernel] = {
     **sampling.KERNELS,
     **logits.KERNELS,
 }
-READS_HOST = attention.READS_HOST | experts.READS_DEVICE | recurrent.READS_HOST
 FLOATS = tuple(d.value for d in DType if d.is_float)
 NUMBERS = (*FLOATS, "int32")
 ANY = tuple(d.value for d in DType)
@@ -84,7 +83,7 @@ def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Impleme
         prepare=prepare,
         dtypes=(_row(signature),),
         when=_declines,
-        reads_host=kernel in READS_HOST,
+        reads_host=kernel in (attention.READS_HOST | recurrent.READS_HOST | experts.READS_DEVICE),
         latent=True,
     )
 

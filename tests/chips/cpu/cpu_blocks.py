@@ -1,4 +1,4 @@
-"""Random weights in ggml's super-blocks and 5-bit blocks, decoded element by element."""
+"""Random weights in ggml's larger blocks and in groups, decoded one element at a time."""
 
 from __future__ import annotations
 
@@ -75,11 +75,34 @@ def _q5(rng, n, k, minimum):
     return _raw(n, d, fifth, low), (d.astype(float) * (q - 16)).reshape(n, k)
 
 
+def _grouped(rng, n, k, bits, group, ordered=False):
+    groups = n * k // group
+    d, z = _half(rng, 0.01, 0.1, groups, 1), rng.integers(0, 2**bits, (groups, 1)).astype(np.uint8)
+    q = rng.integers(0, 2**bits, (groups, group)).astype(np.uint8)
+    values = (d.astype(float) * (q.astype(float) - z)).reshape(n, k)
+    codes = q
+    if bits == 4:
+        halves = q.reshape(-1, 2, 16)
+        codes = (halves[:, 0] | halves[:, 1] << 4).reshape(groups, -1)
+    raw = _raw(n, d, z, codes).reshape(-1)
+    if not ordered:
+        return raw, values
+    order = rng.permutation(k).astype(np.int32)
+    whole = np.empty_like(values)
+    whole[:, order] = values
+    return np.concatenate([order.view(np.uint8), raw]), whole
+
+
 MAKERS = {
     "q4_k": partial(_k, high=False),
     "q5_k": partial(_k, high=True),
     "q6_k": _q6_k,
     "q5_0": partial(_q5, minimum=False),
     "q5_1": partial(_q5, minimum=True),
+    "u4g32": partial(_grouped, bits=4, group=32),
+    "u4g128": partial(_grouped, bits=4, group=128),
+    "u8g64": partial(_grouped, bits=8, group=64),
+    "u8g128o": partial(_grouped, bits=8, group=128, ordered=True),
+    "u4g64o": partial(_grouped, bits=4, group=64, ordered=True),
 }
-"""Format -> maker of (bytes [n, row bytes], values float64 [n, k])."""
+"""Format -> maker of (bytes, values float64 [n, k])."""

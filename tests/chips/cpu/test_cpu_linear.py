@@ -7,6 +7,8 @@ import pytest
 from cpu_calls import BF16, normal, relative, same_bits
 from cpu_weights import FORMATS, make_weight, whole_columns
 
+from anychip.contract.errors import ChipError
+from anychip.contract.formats import format_bytes
 from anychip.contract.weights import HostWeight, WeightUse
 
 LIMIT = {np.dtype(np.float32): 2e-6, BF16: 6e-3}
@@ -145,17 +147,68 @@ def test_embedding_reads_rows(each, name, uses):
     assert relative(y, values[tokens[::-1]]) > 0.1
 
 
-@pytest.mark.parametrize("names", [("q4_1",) * 3, ("q4_0", "q8_0", "float16"), ("float32",) * 3])
-def test_parts_are_stacked(cpu, names):
-    made = [make_weight(name, n, 64, seed=n) for name, n in zip(names, (10, 3, 25), strict=True)]
+STACKS = (
+    *(("q4_1",) * 3, ("float32",) * 3, ("u4g128",) * 3),
+    *(("q4_0", "q8_0", "float16"), ("q4_k", "q4_k", "q6_k"), ("u4g64o",) * 3),
+)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16], ids=str)
+@pytest.mark.parametrize("names", STACKS)
+def test_parts_are_stacked(each, names, dtype):
+    """Of one format, of several, and each with an order of columns of its own; with a bias."""
+    weight, values = stacked(each, names, {WeightUse.LINEAR})
+    x, bias = normal(9, 4, 256, dtype=dtype), normal(10, 38)
+    y = each.call("linear", x=x, weight=weight, bias=bias)
+    wanted = x.astype(np.float64) @ values.T + bias
+    assert relative(y, wanted) < LIMIT[dtype] < relative(y, wanted[:, ::-1])
+    one = each.call("linear", x=x[:1], weight=weight, bias=bias)
+    assert same_bits(one, y[:1])
+
+
+@pytest.mark.parametrize("names", STACKS[3:])
+def test_rows_of_stacked_parts_are_looked_up(each, names):
+    weight, values = stacked(each, names, {WeightUse.EMBEDDING, WeightUse.LM_HEAD})
+    tokens = np.array([0, 9, 10, 12, 13, 37], np.int32)
+    y = each.call("embedding", {"dtype": "float32"}, tokens=tokens, table=weight)
+    assert relative(y, values[tokens]) < 1e-6 < relative(y, values[tokens[::-1]])
+
+
+def stacked(each, names, uses):
+    """(weight, values) of parts of 10, 3 and 25 rows."""
+    made = [make_weight(name, n, 256, seed=n) for name, n in zip(names, (10, 3, 25), strict=True)]
     parts = tuple(
-        HostWeight(name, values.shape, memoryview(data))
+        HostWeight(name, values.shape, memoryview(data.reshape(-1)))
         for name, (data, values) in zip(names, made, strict=True)
     )
-    weight = cpu.chip.weights.prepare(parts, frozenset({WeightUse.LINEAR}))
-    x = normal(9, 4, 64)
-    y = cpu.call("linear", x=x, weight=weight)
-    assert relative(y, x.astype(np.float64) @ np.concatenate([v for _, v in made]).T) < 2e-6
+    weight = each.chip.weights.prepare(parts, frozenset(uses))
+    return weight, np.concatenate([values for _, values in made])
+
+
+def test_an_order_that_is_none_of_all_columns_is_refused(cpu):
+    data, _ = make_weight("u4g64o", 8, 64)
+    used = cpu.chip.memory._store.used
+    data[:4] = data[4:8]
+    with pytest.raises(ChipError, match="order of columns is not one of all 64"):
+        cpu.weight("u4g64o", (8, 64), data)
+    assert cpu.chip.memory._store.used == used
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [("q4_k", "q6_k"), ("u4g64o", "q4_1"), ("u4g128", "u8g128o"), ("q8_0", "q4_k")],
+)
+def test_bytes_of_another_format_are_refused(cpu, said, held):
+    """A weight whose spec says another format than its bytes."""
+    data, _ = make_weight(held, 32, 256)
+    with pytest.raises(ChipError, match=f"a {said} weight .* bytes, not"):
+        cpu.weight(said, (32, 256), data)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_packed_bytes_are_near_the_files(cpu, name):
+    spec = cpu.chip.weights.plan((name,), ((1024, 1024),), frozenset({WeightUse.LINEAR}))
+    assert spec.nbytes <= 1.1 * format_bytes(name, (1024, 1024))
 
 
 @pytest.mark.parametrize("name", FORMATS)

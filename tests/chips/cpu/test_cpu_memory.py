@@ -110,7 +110,7 @@ def test_lengths_and_strides_must_fit():
 def test_weights_that_cannot_be_packed_are_refused(cpu):
     uses = frozenset({WeightUse.LINEAR})
     for formats, shapes, text in (
-        (("q5_k",), ((4, 32),), "format 'q5_k'"),
+        (("q9_k",), ((4, 32),), "format 'q9_k'"),
         (("q8_0",), ((4, 33),), "33 columns of q8_0"),
         (("float32",) * 2, ((4, 32), (4, 64)), "32 and 64 columns"),
     ):
@@ -141,19 +141,3 @@ def test_small_long_lived_blocks_share_a_slab():
     for block in (*blocks, large):
         store.give(block)
     assert store.used == 0
-
-
-def test_a_weight_whose_packing_fails_leaves_nothing(cpu, monkeypatch):
-    def fails(*given):
-        raise MemoryError("no room to widen")
-
-    monkeypatch.setattr(cpu_memory, "part_floats", fails)
-    rows = np.zeros((4, 32), np.float32)
-    parts = tuple(
-        HostWeight(name, (4, 32), memoryview(rows.astype(dtype).view(np.uint8)))
-        for name, dtype in (("float32", np.float32), ("float16", np.float16))
-    )
-    before = cpu.chip.memory._store.used
-    with pytest.raises(MemoryError):
-        cpu.chip.weights.prepare(parts, frozenset({WeightUse.LINEAR}))
-    assert cpu.chip.memory._store.used == before

@@ -29,8 +29,9 @@ CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
 KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
-    *("amx", "attention", "blocks", "cache", "experts", "heads", "linear", "linear_k", "logits"),
-    *("pool", "recurrent", "replay", "rows", "sampling", "sizes", "weights"),
+    *("amx", "attention", "blocks", "cache", "expanded", "experts", "heads"),
+    *("linear", "linear_grouped", "linear_int8", "linear_k", "logits", "pool"),
+    *("recurrent", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -151,7 +152,7 @@ FIELDS: dict[str, str] = {
     "slot_stride,head_stride,type,cache_type,causal,window,value_dim d:scale,softcap",
     "expanded_attention": "p:pool,q,k_cache,up,page_table,kv_lens,positions,token_rows,y,workspace "
     "i:tokens,heads,dim,rank,nope,up_rows,rows,table_width,pages,page_size,q_stride,page_stride,"
-    "slot_stride,head_stride,type,cache_type,causal,window d:scale,softcap",
+    "slot_stride,head_stride,type,cache_type,causal,window,whole d:scale,softcap",
     "qk_norm": "p:pool,q,k,q_weight,k_weight,q_out,k_out "
     "i:rows,heads,kv_heads,dim,q_stride,k_stride,type d:eps",
     "swiglu_clamp": "p:pool,x,y i:rows,inner,type d:alpha,limit",
@@ -227,7 +228,7 @@ class KernelLibrary:
             "anychip_ask_for_tiles": ([], ctypes.c_int32),
             "anychip_panel_columns": ([], i64),
             "anychip_panel_bytes": ([i64, i64], i64),
-            "anychip_linear_workspace": ([i64, i64, i64], i64),
+            "anychip_linear_workspace_of": ([i64, i64, i64, i64], i64),
             **{f"anychip_{f}_workspace": ([p, i64], i64) for f in ASK_FOR_SCRATCH},
             "anychip_replay": ([p, i64, ctypes.POINTER(ctypes.c_int32)], i64),
             "anychip_struct_size": ([ctypes.c_char_p], i64),
@@ -273,9 +274,9 @@ class KernelLibrary:
         """Bytes of one packed panel of a weight with K columns."""
         return int(self._c.anychip_panel_bytes(code, k))
 
-    def linear_workspace(self, rows: int, k: int) -> int:
-        """Scratch bytes of a linear."""
-        return int(self._c.anychip_linear_workspace(rows, k, self.threads))
+    def linear_workspace(self, code: int, rows: int, k: int) -> int:
+        """Scratch bytes of a linear with a weight of this format's code."""
+        return int(self._c.anychip_linear_workspace_of(code, rows, k, self.threads))
 
     def workspace(self, function: str, arguments: ctypes.Structure) -> int:
         """Scratch bytes of one of ASK_FOR_SCRATCH whose sizes are in `arguments`."""

@@ -11,7 +11,10 @@ from anychip.chips.cpu.memory import address_of, raw_bytes
 from anychip.chips.cpu.operators_blocks import BLOCKS
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
-    FORMATS,
+    ALL_FORMATS,
+    EXACT_FORMATS,
+    INT8_FORMATS,
+    ROUNDED,
     STORAGE,
     Fields,
     Kernel,
@@ -35,6 +38,7 @@ from anychip.contract.execution import Queue
 from anychip.contract.operators import Call, CallSpec, OperatorTable
 from anychip.contract.signature import Tier
 from anychip.contract.tensor import Tensor, TensorSpec
+from anychip.contract.weights import WeightSpec
 
 ANY = tuple(d.value for d in DType)
 
@@ -105,9 +109,9 @@ def _linear(call: Call) -> Fields:
 
 
 def _linear_scratch(library: KernelLibrary, call: CallSpec) -> int:
-    x = call.inputs["x"]
-    assert x is not None
-    return library.linear_workspace(x.shape[0], x.shape[1])
+    x, weight = call.inputs["x"], call.inputs["weight"]
+    assert isinstance(x, TensorSpec) and isinstance(weight, WeightSpec)
+    return library.linear_workspace(code_of(weight.format), x.shape[0], x.shape[1])
 
 
 def _gated(call: Call) -> Fields:
@@ -239,7 +243,7 @@ def _moved(table: Tensor, index: Tensor, rows: Tensor, stride: int | None) -> Fi
 
 
 _X = {"X": ACTIVATIONS}
-_XW = {"X": ACTIVATIONS, "W": FORMATS}
+_XW = {"X": ACTIVATIONS, "W": ALL_FORMATS}
 _XC = {"X": ACTIVATIONS, "C": STORAGE}
 _C = {"C": STORAGE}
 _AB = {"A": STORAGE, "B": STORAGE}
@@ -247,7 +251,7 @@ _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)
 
 _WHOLE = ("q8_0", "q4_0", "q4_1")
-_EXACT = tuple(name for name in FORMATS if name not in (*STORAGE, *_WHOLE))
+_EXACT = tuple(name for name in EXACT_FORMATS if name not in (*STORAGE, *_WHOLE))
 # Where the processor can, rows meet some weights as whole numbers of 16 bits: linear_vnni.h. A
 # result in float32 shows it: 6e-6 where floats give 6e-7.
 _HEADS: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
@@ -256,6 +260,14 @@ _HEADS: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
     ({"X": ("bfloat16",), "W": _WHOLE}, {"variant": "_whole", "needs": VNNI, "tolerance": 8.0}),
     ({"X": ("bfloat16",), "W": _WHOLE}, {"variant": "_widened", "lacks": VNNI}),
     ({"X": ACTIVATIONS, "W": _EXACT}, {"variant": "_exact"}),
+    ({"X": ACTIVATIONS, "W": INT8_FORMATS}, {"variant": "_int8", "tolerance": ROUNDED["float32"]}),
+)
+_LINEARS: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
+    ({"X": ACTIVATIONS, "W": EXACT_FORMATS}, {}),
+    *(
+        ({"X": (x,), "W": INT8_FORMATS}, {"variant": f"_int8_{x}", "tolerance": tolerance})
+        for x, tolerance in ROUNDED.items()
+    ),
 )
 
 KERNELS: tuple[Kernel, ...] = (
@@ -263,10 +275,10 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("rms_norm", "norm", _norm, _X),
     Kernel("add_rms_norm", "norm", _norm, _X, aliases=_SAME),
     Kernel("rotary_embedding", "rotary", _rotary, _X, _rotary_covers),
-    Kernel("linear", "linear", _linear, _XW, _linear_covers, _linear_scratch),
     *(
-        Kernel("lm_head", "linear", _linear, types, _linear_covers, _linear_scratch, **how)
-        for types, how in _HEADS
+        Kernel(op, "linear", _linear, types, _linear_covers, _linear_scratch, **how)
+        for op, ways in (("linear", _LINEARS), ("lm_head", _HEADS))
+        for types, how in ways
     ),
     Kernel("silu_and_mul", "activation", _gated, _X),
     Kernel("gelu_tanh_and_mul", "activation", _gated, _X),

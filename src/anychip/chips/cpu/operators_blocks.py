@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
-    FORMATS,
+    ALL_FORMATS,
+    EXACT_FORMATS,
+    INT8_FORMATS,
+    ROUNDED,
     STORAGE,
     Fields,
     Kernel,
@@ -15,7 +20,6 @@ from anychip.chips.cpu.operators_calls import (
     linear_covers,
     rotary_covers,
     tensor_of,
-    weight_of,
 )
 from anychip.contract.cache import CacheSpec
 from anychip.contract.operators import Call, CallSpec
@@ -30,17 +34,23 @@ def _mlp(call: Call) -> Fields:
     return {
         **_mlp_sizes(call.spec),
         "x_stride": tensor_of(call, "x").strides[0],
-        "gate_up_format": code_of(weight_of(call, "gate_up").spec.format),
-        "down_format": code_of(weight_of(call, "down").spec.format),
         "kind": KINDS.index(call.attrs["activation"]),
         "eps": call.attrs["eps"],
     }
 
 
 def _mlp_sizes(call: CallSpec) -> Fields:
-    x, down = call.inputs["x"], call.inputs["down"]
-    assert isinstance(x, TensorSpec) and isinstance(down, WeightSpec)
-    return {"rows": x.shape[0], "k": x.shape[1], "inner": down.shape[1], "type": code_of(x.dtype)}
+    x, gate_up, down = (call.inputs[name] for name in ("x", "gate_up", "down"))
+    assert isinstance(x, TensorSpec)
+    assert isinstance(gate_up, WeightSpec) and isinstance(down, WeightSpec)
+    return {
+        "rows": x.shape[0],
+        "k": x.shape[1],
+        "inner": down.shape[1],
+        "type": code_of(x.dtype),
+        "gate_up_format": code_of(gate_up.format),
+        "down_format": code_of(down.format),
+    }
 
 
 def _mlp_scratch(library: KernelLibrary, call: CallSpec) -> int:
@@ -61,19 +71,21 @@ def _attention(call: Call) -> Fields:
         **_attention_sizes(call.spec),
         "x_stride": tensor_of(call, "x").strides[0],
         "limit": tensor_of(call, "cos_sin").shape[0],
-        "qkv_format": code_of(weight_of(call, "qkv").spec.format),
-        "output_format": code_of(weight_of(call, "output").spec.format),
         **{name: call.attrs[name] for name in named},
     }
 
 
 def _attention_sizes(call: CallSpec) -> Fields:
     x, cache, table = (call.inputs[name] for name in ("x", "cache", "page_table"))
+    qkv, output = call.inputs["qkv"], call.inputs["output"]
     assert isinstance(x, TensorSpec) and table is not None and isinstance(cache, CacheSpec)
+    assert isinstance(qkv, WeightSpec) and isinstance(output, WeightSpec)
     return {
         "tokens": x.shape[0],
         "k": x.shape[1],
         "type": code_of(x.dtype),
+        "qkv_format": code_of(qkv.format),
+        "output_format": code_of(output.format),
         "heads": call.attrs["heads"],
         "kv_heads": cache.group.kv_heads,
         "dim": cache.group.head_dim,
@@ -102,17 +114,35 @@ def _attention_covers(call: CallSpec) -> str | None:
 
 
 _SAME = (("sum", "residual"),)
-_XWO = {"X": ACTIVATIONS, "W": FORMATS, "O": FORMATS}
+_EXACT = {"X": ACTIVATIONS, "W": EXACT_FORMATS, "O": EXACT_FORMATS}
+_TYPES: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
+    (_EXACT, {}),
+    *(
+        ({"X": (x,), **types}, {"variant": f"_int8_{where}_{x}", "tolerance": tolerance})
+        for x, tolerance in ROUNDED.items()
+        for where, types in (
+            ("first", {"W": INT8_FORMATS, "O": ALL_FORMATS}),
+            ("last", {"W": EXACT_FORMATS, "O": INT8_FORMATS}),
+        )
+    ),
+)
 
 BLOCKS: tuple[Kernel, ...] = (
-    Kernel("mlp_block", "mlp_block", _mlp, _XWO, _mlp_covers, _mlp_scratch, _SAME),
-    Kernel(
-        "attention_block",
-        "attention_block",
-        _attention,
-        {**_XWO, "C": STORAGE},
-        _attention_covers,
-        _attention_scratch,
-        _SAME,
+    *(
+        Kernel("mlp_block", "mlp_block", _mlp, types, _mlp_covers, _mlp_scratch, _SAME, **how)
+        for types, how in _TYPES
+    ),
+    *(
+        Kernel(
+            "attention_block",
+            "attention_block",
+            _attention,
+            {**types, "C": STORAGE},
+            _attention_covers,
+            _attention_scratch,
+            _SAME,
+            **how,
+        )
+        for types, how in _TYPES
     ),
 )

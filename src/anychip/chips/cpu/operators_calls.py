@@ -8,16 +8,25 @@ from typing import Any
 
 from anychip.chips.cpu.build import FEATURES, POINTERS, KernelLibrary
 from anychip.chips.cpu.capture import KernelLaunch
-from anychip.chips.cpu.memory import FORMAT_CODES, address_of
+from anychip.chips.cpu.memory import address_of
+from anychip.chips.cpu.memory_parts import FORMAT_CODES, PANEL_FORMATS
 from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
 from anychip.contract.dtype import DType
+from anychip.contract.formats import W8A8
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch, Value
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import Weight, WeightSpec
 
 ACTIVATIONS = ("float32", "bfloat16")
 STORAGE = ("float32", "bfloat16", "float16")
-FORMATS = tuple(FORMAT_CODES)
+ALL_FORMATS = tuple(FORMAT_CODES)
+INT8_FORMATS = W8A8
+EXACT_FORMATS = tuple(name for name in ALL_FORMATS if name not in INT8_FORMATS)
+FORMATS = tuple(name for name in PANEL_FORMATS if name not in INT8_FORMATS)
+"""Weights that are multiplied by activations as they are; of those, the ones without a table."""
+ROUNDED = {"float32": 16384.0, "bfloat16": 4.0}
+"""Tolerance by dtype of activations where they are rounded to int8, as these formats want it: by a
+hundredth or so, where limits are those of the dtype."""
 MAX_HEAD_DIM = 512
 
 Fields = dict[str, Any]

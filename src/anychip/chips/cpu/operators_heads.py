@@ -95,6 +95,18 @@ def _expanded(call: Call) -> Fields:
     }
 
 
+def _whole(call: Call) -> Fields:
+    return {**_expanded(call), "whole": True}
+
+
+def _whole_covers(call: CallSpec) -> str | None:
+    q, y = call.inputs["q"], call.outputs["y"]
+    assert q is not None
+    if y.shape[2] > q.shape[2]:
+        return f"values of {y.shape[2]}, longer than keys of {q.shape[2]}"
+    return _cache_covers(call)
+
+
 def _expanded_sizes(call: CallSpec) -> Fields:
     q, cache, up, table = (call.inputs[n] for n in ("q", "cache", "up", "page_table"))
     assert isinstance(q, TensorSpec) and isinstance(cache, CacheSpec)
@@ -116,6 +128,11 @@ def _expanded_sizes(call: CallSpec) -> Fields:
 
 def _expanded_scratch(library: KernelLibrary, call: CallSpec) -> int:
     sizes = library.arguments("expanded_attention", **_expanded_sizes(call))
+    return library.workspace("expanded_attention", sizes)
+
+
+def _whole_scratch(library: KernelLibrary, call: CallSpec) -> int:
+    sizes = library.arguments("expanded_attention", **_expanded_sizes(call), whole=True)
     return library.workspace("expanded_attention", sizes)
 
 
@@ -144,5 +161,16 @@ HEADS: tuple[Kernel, ...] = (
         _cache_covers,
         _expanded_scratch,
         latent=True,
+    ),
+    # For `--op`: never mixed with the one above, or a token would depend on how its prompt was cut.
+    Kernel(
+        "expanded_attention",
+        "expanded_attention",
+        _whole,
+        _XC,
+        _whole_covers,
+        _whole_scratch,
+        latent=True,
+        variant="_multiplied_out",
     ),
 )

@@ -23,7 +23,8 @@ from anychip.chips.cpu.build import (
     versions,
 )
 from anychip.chips.cpu.capture import CpuCapture
-from anychip.chips.cpu.memory import FORMAT_CODES, CpuMemory, CpuWeights, HostStore
+from anychip.chips.cpu.memory import CpuMemory, CpuWeights, HostStore
+from anychip.chips.cpu.memory_parts import WEIGHT_FORMATS
 from anychip.chips.cpu.operators import CpuQueue, operator_table
 from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
@@ -114,7 +115,7 @@ class CpuChip(Chip):
         return Capabilities(
             activation_dtypes=floats[::-1] if dots else floats,  # bfloat16 first where it is faster
             cache_dtypes=(*floats, DType.FLOAT16),
-            weight_formats=tuple(FORMAT_CODES) if native else PLAIN_FORMATS,
+            weight_formats=WEIGHT_FORMATS if native else PLAIN_FORMATS,
             page_sizes=(16, 1, 32, 64, 128),
             step_tokens=512,
             facts=self._facts(),

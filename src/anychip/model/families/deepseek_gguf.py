@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from math import log
 
 from anychip.model.config import ExpertsConfig, LatentConfig, LayerConfig, ModelConfig
 from anychip.model.errors import unsupported
 from anychip.model.experts_config import GGUF_KEYS
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_config, gguf_rope
+from anychip.model.hf_rope import yarn_mscale
+from anychip.model.layer_pattern import layer_count
 from anychip.model.rope_config import RopeConfig
 
 SOFTMAX, SIGMOID = 1, 2
@@ -26,12 +27,12 @@ def deepseek_gguf(read: Fields) -> ModelConfig:
         value=read.integer("attention.value_length_mla"),
         query_rank=read.integer("attention.q_lora_rank", 0),
     )
-    dense, layers = read.integer("leading_dense_block_count"), read.integer("block_count")
+    dense, layers = read.integer("leading_dense_block_count"), layer_count(read, "block_count")
     rope, sharpening = _rope(read, rotated)
     return gguf_config(
         read,
         "deepseek2",
-        takes=GGUF_KEYS,
+        takes=GGUF_KEYS | {"expert_group_count"},
         kv_heads=1,
         head_dim=latent.rank + rotated,
         latent=latent,
@@ -53,7 +54,7 @@ def _rope(read: Fields, rotated: int) -> tuple[RopeConfig, float]:
     if rope.kind != "yarn" or not multiplier:
         return rope, 1.0
     kept = dataclasses.replace(rope, magnitude=1.0)
-    return kept, (1.0 + multiplier * log(rope.factor)) ** 2
+    return kept, yarn_mscale(rope.factor, 10.0 * multiplier) ** 2
 
 
 def _experts(read: Fields) -> ExpertsConfig:
@@ -61,7 +62,7 @@ def _experts(read: Fields) -> ExpertsConfig:
     if gate not in (SOFTMAX, SIGMOID):
         raise unsupported("expert_gating_func", gate, (str(SOFTMAX), str(SIGMOID)))
     sigmoid, inner = gate == SIGMOID, read.integer("expert_feed_forward_length")
-    groups = read.integer("expert_group_count", 1)
+    groups = read.integer("expert_group_count", 1) or 1
     return ExpertsConfig(
         count=read.integer("expert_count"),
         used=read.integer("expert_used_count"),
@@ -70,7 +71,7 @@ def _experts(read: Fields) -> ExpertsConfig:
         choice_bias=sigmoid,
         renormalize=read.flag("expert_weights_norm"),
         groups=groups,
-        groups_kept=read.integer("expert_group_used_count", groups),
+        groups_kept=read.integer("expert_group_used_count", groups) or groups,
         group_score="top2" if sigmoid else "max",
         scale=read.number("expert_weights_scale", 1.0) or 1.0,
         shared=inner * read.integer("expert_shared_count"),

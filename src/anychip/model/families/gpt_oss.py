@@ -16,6 +16,7 @@ from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_config, gguf_windows
 from anychip.model.hf_config import FULL, SLIDING, hf_config, hf_windows, windowed_layers
+from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.experts import sparse_decoder
 from anychip.model.naming import GGUF, HF
 
@@ -29,7 +30,7 @@ _NETWORK: dict[str, Any] = {"activation": "swiglu_clamp", "sinks": True}
 def _from_hf(read: Fields) -> ModelConfig:
     if not (read.has("rope_parameters") or read.has("rope_scaling")):
         raise CheckpointError("config.json has no 'rope_scaling'")
-    layers, bias = read.integer("num_hidden_layers"), read.flag("attention_bias", True)
+    layers, bias = layer_count(read, "num_hidden_layers"), read.flag("attention_bias", True)
     experts = hf_experts(
         read,
         **_MIXTURE,

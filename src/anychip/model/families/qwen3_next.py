@@ -10,6 +10,7 @@ from anychip.model.experts_config import hf_experts, hf_sparse_layers, with_expe
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.hf_config import FULL, hf_config, refuse_unless
+from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.attention import attention
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.delta import delta_layer
@@ -81,7 +82,7 @@ def _experts(read: Fields) -> ExpertsConfig | None:
 
 def _kinds(read: Fields) -> tuple[str, ...]:
     every = read.integer("full_attention_interval", 4)
-    layers = range(1, read.integer("num_hidden_layers") + 1)
+    layers = range(1, layer_count(read, "num_hidden_layers") + 1)
     kinds = read.texts("layer_types") or tuple(RECURRENT if i % every else FULL for i in layers)
     unknown = sorted(set(kinds) - {FULL, RECURRENT})
     if unknown:

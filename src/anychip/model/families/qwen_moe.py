@@ -15,6 +15,7 @@ from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.gguf_config import gguf_config
 from anychip.model.hf_config import FULL, SLIDING, hf_config, hf_windows, windowed_layers
+from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.experts import sparse_decoder
 from anychip.model.naming import GGUF, HF_EXPERTS
 
@@ -58,14 +59,14 @@ def _qwen3_from_hf(read: Fields) -> ModelConfig:
 
 def _windows(read: Fields, kinds: tuple[str, ...] | None = None) -> tuple[int, ...]:
     if not read.flag("use_sliding_window"):
-        return (0,) * read.integer("num_hidden_layers")
+        return (0,) * layer_count(read, "num_hidden_layers")
     return hf_windows(read, kinds)
 
 
 def _every_other(read: Fields) -> tuple[str, ...]:
     """Below max_window_layers every second layer has the window, beginning with the first."""
     end = read.integer("max_window_layers", 28)
-    layers = range(read.integer("num_hidden_layers"))
+    layers = range(layer_count(read, "num_hidden_layers"))
     return tuple(SLIDING if i % 2 == 0 and i < end else FULL for i in layers)
 
 

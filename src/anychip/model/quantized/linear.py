@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from anychip.contract.tensor import Shape
 from anychip.contract.weights import HostWeight
 from anychip.model.formats import Floats, plain_weight
-from anychip.model.rows import rows_of
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,6 @@ class Linear:
     plain: Callable[[], Floats]
     head: bytes = b""
     exact_rows: Callable[[int, int], HostWeight] | None = None
-
-    def rows(self, first: int, count: int) -> HostWeight:
-        """Some rows, all but the last dimension counted as rows."""
-        if self.exact_rows:
-            return self.exact_rows(first, count)
-        return rows_of(self.read(), first, count)
 
     def read(self) -> HostWeight:
         """Its bytes in `format`, or plain float32 where no format holds it."""

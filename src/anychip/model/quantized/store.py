@@ -17,6 +17,7 @@ from anychip.model.quantized.gptq import gptq_linears
 from anychip.model.quantized.linear import Linear
 from anychip.model.quantized.mxfp4 import mxfp4_linears
 from anychip.model.quantized.pieces import RawTensors
+from anychip.model.rows import rows_of
 
 _READERS: dict[str, Callable[[RawTensors, Mapping[str, Any]], dict[str, Linear]]] = {
     "gptq": gptq_linears,
@@ -105,9 +106,11 @@ class QuantizedFolder:
     def rows(self, name: str, first: int, count: int) -> HostWeight:
         """Some rows of a tensor; what is put together, only as far as it must be."""
         linear = self._linears.get(name)
-        return (
-            self._folder.rows(name, first, count) if linear is None else linear.rows(first, count)
-        )
+        if linear is None:
+            return self._folder.rows(name, first, count)
+        if linear.exact_rows is None:  # the next rows of it will be asked for soon
+            return rows_of(self.read(name), first, count)
+        return linear.exact_rows(first, count)
 
     def stack(self, names: tuple[str, ...]) -> None:
         """Be told that these make one weight: what cannot be stacked is converted from then on."""

@@ -3,7 +3,8 @@
 // A function returns 0, or the code of an error that map_error() explains.
 //
 // Types: 0 float32, 1 bfloat16, 2 float16. Weight formats: these, then 3 q8_0, 4 q4_0, 5 q4_1, 6 q4_k,
-// 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1.
+// 7 q5_k, 8 q6_k, 9 q5_0, 10 q5_1, 11 u4g32, 12 u4g64, 13 u4g128, 14 u8g32, 15 u8g64, 16 u8g128, 17 w8a8
+// (int8.h), 18 a table of parts (segments.h).
 // Strides and sizes are in elements. T tokens or rows.
 #pragma once
 #include <cstdint>
@@ -133,13 +134,13 @@ struct AttentionArgs {  // sinks may be null; value_dim: elements of a value; wo
   double scale, softcap;
 };
 
-struct ExpandedArgs {  // up: [heads][up_rows][rank], nope rows of keys, then values; dim: of a cached vector
+struct ExpandedArgs {  // whole: keys and values are multiplied out; up: [heads][up_rows][rank], nope rows of keys, then values; dim: of a cached vector
   Pool* pool;
   const void *q, *k_cache, *up;
   const int32_t *page_table, *kv_lens, *positions, *token_rows;
   void *y, *workspace;
   int64_t tokens, heads, dim, rank, nope, up_rows, rows, table_width, pages, page_size;
-  int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window;
+  int64_t q_stride, page_stride, slot_stride, head_stride, type, cache_type, causal, window, whole;
   double scale, softcap;
 };
 
@@ -274,7 +275,8 @@ struct ElementArgs {  // kind: 0 convert a, 1 add, 2 multiply; all contiguous
 // What the fused blocks call of the other files.
 EXPORT int32_t anychip_norm(const anychip::NormArgs* args);
 EXPORT int32_t anychip_linear(const anychip::LinearArgs* args);
-EXPORT int64_t anychip_linear_workspace(int64_t rows, int64_t k, int64_t threads);
+EXPORT int64_t anychip_linear_workspace(int64_t rows, int64_t k, int64_t threads);  // but of tables of parts
+EXPORT int64_t anychip_linear_workspace_of(int64_t format, int64_t rows, int64_t k, int64_t threads);
 EXPORT int32_t anychip_activation(const anychip::ActivationArgs* args);
 EXPORT int32_t anychip_swiglu_clamp(const anychip::ClampArgs* args);
 EXPORT int32_t anychip_elements(const anychip::ElementArgs* args);

@@ -52,8 +52,9 @@ LinearArgs product(Pool* pool, const Matrix& m, const void* x, void* y, int64_t 
   return {pool, x, m.weight, m.bias, y, workspace, rows, m.n, m.k, m.k, m.n, type, m.format, type, 1.0, 0.0};
 }
 
-int64_t linear_room(int64_t rows, int64_t one, int64_t other, int64_t threads) {
-  return std::max(anychip_linear_workspace(rows, one, threads), anychip_linear_workspace(rows, other, threads));
+int64_t linear_room(int64_t rows, const Matrix& one, const Matrix& other, int64_t threads) {
+  return std::max(anychip_linear_workspace_of(one.format, rows, one.k, threads),
+                  anychip_linear_workspace_of(other.format, rows, other.k, threads));
 }
 
 AttentionArgs attention_of(const AttentionBlockArgs& g, const void* q, void* y, void* workspace) {
@@ -61,6 +62,18 @@ AttentionArgs attention_of(const AttentionBlockArgs& g, const void* q, void* y, 
           g.tokens, g.heads, g.kv_heads, g.dim, g.rows, g.table_width, g.pages, g.page_size,
           g.heads * g.dim, g.page_stride, g.slot_stride, g.head_stride, g.type, g.cache_type, g.causal, g.window,
           g.dim, g.scale, g.softcap};
+}
+
+Matrix gate_up_of(const MlpBlockArgs& g) {
+  return {g.gate_up, g.gate_up_bias, 2 * g.inner, g.k, g.gate_up_format};
+}
+Matrix down_of(const MlpBlockArgs& g) { return {g.down, g.down_bias, g.k, g.inner, g.down_format}; }
+
+Matrix qkv_of(const AttentionBlockArgs& g) {
+  return {g.qkv, g.qkv_bias, (g.heads + 2 * g.kv_heads) * g.dim, g.k, g.qkv_format};
+}
+Matrix output_of(const AttentionBlockArgs& g) {
+  return {g.output, g.output_bias, g.k, g.heads * g.dim, g.output_format};
 }
 
 struct MlpRoom {  // values of a chunk between the operators
@@ -72,15 +85,14 @@ struct MlpRoom {  // values of a chunk between the operators
     normed = room.take(chunk * g.k * size);
     both = room.take(2 * chunk * g.inner * size);
     inner = room.take(chunk * g.inner * size);
-    workspace = room.take(linear_room(chunk, g.k, g.inner, threads));
+    workspace = room.take(linear_room(chunk, gate_up_of(g), down_of(g), threads));
     bytes = room.at - static_cast<uint8_t*>(g.workspace);
   }
 };
 
 // act(gate) * up of rows that are normed.
 void gate(const MlpBlockArgs& g, const MlpRoom& room, int64_t rows) {
-  Matrix m{g.gate_up, g.gate_up_bias, 2 * g.inner, g.k, g.gate_up_format};
-  LinearArgs linear = product(g.pool, m, room.normed, room.both, rows, g.type, room.workspace);
+  LinearArgs linear = product(g.pool, gate_up_of(g), room.normed, room.both, rows, g.type, room.workspace);
 #ifdef ANYCHIP_AMX
   if (gated_product({linear, static_cast<bf16*>(room.inner), g.inner, g.kind})) return;
 #endif
@@ -101,7 +113,7 @@ struct AttentionRoom {  // values between the operators: of a chunk, and of all 
     q = room.take(g.tokens * width * size);
     mixed = room.take(g.tokens * width * size);
     AttentionArgs attention = attention_of(g, nullptr, nullptr, nullptr);
-    int64_t linear = linear_room(chunk, g.k, width, threads);
+    int64_t linear = linear_room(chunk, qkv_of(g), output_of(g), threads);
     workspace = room.take(std::max(linear, anychip_attention_workspace(&attention, threads)));
     bytes = room.at - static_cast<uint8_t*>(g.workspace);
   }
@@ -111,8 +123,7 @@ struct AttentionRoom {  // values between the operators: of a chunk, and of all 
 int32_t project(const AttentionBlockArgs& g, const AttentionRoom& room, int64_t first, int64_t count) {
   int64_t size = size_of(g.type), stride = (g.heads + 2 * g.kv_heads) * g.dim;
   start(g, first, count, room.normed);
-  Matrix m{g.qkv, g.qkv_bias, stride, g.k, g.qkv_format};
-  LinearArgs qkv = product(g.pool, m, room.normed, room.rows, count, g.type, room.workspace);
+  LinearArgs qkv = product(g.pool, qkv_of(g), room.normed, room.rows, count, g.type, room.workspace);
   anychip_linear(&qkv);
   const uint8_t* k = static_cast<const uint8_t*>(room.rows) + g.heads * g.dim * size;
   void* q = static_cast<uint8_t*>(room.q) + first * g.heads * g.dim * size;
@@ -135,12 +146,11 @@ EXPORT int64_t anychip_mlp_block_workspace(const MlpBlockArgs* args, int64_t thr
 EXPORT int32_t anychip_mlp_block(const MlpBlockArgs* args) {
   const MlpBlockArgs& g = *args;
   MlpRoom room(g, g.pool->threads());
-  Matrix down{g.down, g.down_bias, g.k, g.inner, g.down_format};
   return for_chunks(g.rows, [&](int64_t first, int64_t count) {
     start(g, first, count, room.normed);
     gate(g, room, count);
     void* y = static_cast<uint8_t*>(g.y) + first * g.k * size_of(g.type);
-    LinearArgs last = product(g.pool, down, room.inner, y, count, g.type, room.workspace);
+    LinearArgs last = product(g.pool, down_of(g), room.inner, y, count, g.type, room.workspace);
     return anychip_linear(&last);
   });
 }
@@ -159,7 +169,7 @@ EXPORT int32_t anychip_attention_block(const AttentionBlockArgs* args) {
   if ((status = anychip_attention(&attention))) return status;
   int64_t size = size_of(g.type), width = g.heads * g.dim;
   return for_chunks(g.tokens, [&](int64_t first, int64_t count) {
-    LinearArgs last = product(g.pool, {g.output, g.output_bias, g.k, width, g.output_format},
+    LinearArgs last = product(g.pool, output_of(g),
                               static_cast<uint8_t*>(room.mixed) + first * width * size,
                               static_cast<uint8_t*>(g.y) + first * g.k * size, count, g.type, room.workspace);
     return anychip_linear(&last);

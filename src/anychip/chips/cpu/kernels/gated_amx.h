@@ -82,6 +82,7 @@ void gated_panels(const Gated& gated) {
 // False where the tiles do not take it.
 inline bool gated_product(const Gated& gated) {
   bool taken = false;
+  if (gated.product.format >= FIRST_APART) return taken;
   with_format(gated.product.format, [&](auto* format) {
     using Format = std::remove_pointer_t<decltype(format)>;
     taken = gate_takes<Format>(gated.product, gated.inner);

@@ -14,7 +14,8 @@
 
 namespace anychip {
 
-void linear_k(const LinearArgs& g);  // in files of their own, for the compiler's sake
+void linear_k(const LinearArgs& g);        // in files of their own, for the compiler's sake
+void linear_grouped(const LinearArgs& g);
 
 namespace {
 
@@ -187,7 +188,8 @@ void panel_task(const LinearArgs& g, int64_t first, int64_t rows, int64_t panel,
   if (Format::SCALED) std::memset(c, 0, rows * NR * sizeof(float));
   for (int64_t k = 0; k < length; k += K_BLOCK) {
     int64_t part = length - k < K_BLOCK ? length - k : K_BLOCK, done = k / Format::RUN;
-    const float* b = widen_panel<Meet, Format>(w + k / Format::BLOCK * Format::BYTES, part / Format::BLOCK, scratch, scales);
+    const uint8_t* from = w + k / Format::BLOCK * Format::BYTES;
+    const float* b = widen_panel<Meet, Format>(from, part / Format::BLOCK, scratch, scales);
     for_tiles(first, rows, [&](int64_t row, int count) {
       with_rows<MR>(count, [&](auto r) {
         constexpr int M = decltype(r)::value;

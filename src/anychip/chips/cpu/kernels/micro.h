@@ -62,11 +62,12 @@ inline void add_scaled(float* c, const V (&s)[2], const V (&d)[2], const V (&min
   }
 }
 
-// The scaled counterpart of `tile`: b holds numbers, scales [runs][2][NR] their d and m, sums the
-// rows' sums of x over runs, `stride` apart from row to row. Adds to c [M][NR].
+// The scaled counterpart of `tile`, one for all formats whose runs are as long: b holds numbers, scales
+// [runs][2][NR] their d and m, sums the rows' sums of x over runs, `stride` apart from row to row. Adds to
+// c [M][NR].
 template <class Meet, int M, int RUN, bool OFFSET>
-inline void tile_scaled(int64_t runs, const float* a, const float* b, const float* scales,
-                        const float* sums, int64_t stride, float* c) {
+__attribute__((noinline)) void tile_scaled(int64_t runs, const float* a, const float* b, const float* scales,
+                                           const float* sums, int64_t stride, float* c) {
   constexpr int STEPS = RUN / Meet::SPAN;
   for (int64_t i = 0; i < runs; ++i, a += STEPS * M, b += STEPS * NR, scales += 2 * NR) {
     V s[M][2];

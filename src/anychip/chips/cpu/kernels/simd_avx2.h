@@ -96,6 +96,17 @@ inline V joined(VI a, VI b, int subtract) {
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(a, b), _mm256_set1_epi32(subtract)));
 }
 
+inline VI no_words() { return _mm256_setzero_si256(); }
+inline V floats_of(VI words) { return _mm256_cvtepi32_ps(words); }
+
+// Dot products of bytes: the even or odd ones of each word as 16 bits, times a pair of 16 bits.
+#define ANYCHIP_BYTE_DOTS 1
+inline VI even_bytes(VI words) { return _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8); }
+inline VI odd_bytes(VI words) { return _mm256_srai_epi16(words, 8); }
+inline VI add_dots(VI sum, VI bytes, int32_t pair) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(bytes, _mm256_set1_epi32(pair)));
+}
+
 inline float hsum(V x) {
   __m128 a = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   a = _mm_add_ps(a, _mm_movehl_ps(a, a));

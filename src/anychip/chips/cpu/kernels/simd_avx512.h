@@ -95,6 +95,11 @@ inline V joined(VI a, VI b, int subtract) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_or_si512(a, b), _mm512_set1_epi32(subtract)));
 }
 
+inline VI no_words() { return _mm512_setzero_si512(); }
+inline V floats_of(VI words) { return _mm512_cvtepi32_ps(words); }
+inline VI whole_of(V x) { return _mm512_cvtps_epi32(x); }
+inline VI add_whole(VI a, VI b) { return _mm512_add_epi32(a, b); }
+
 inline float hsum(V x) { return _mm512_reduce_add_ps(x); }
 inline float hmax(V x) { return _mm512_reduce_max_ps(x); }
 

@@ -133,6 +133,11 @@ inline VI field(VI words, int shift, int mask) {
 }
 inline V joined(VI a, VI b, int subtract) { return __builtin_convertvector((a | b) - subtract, V); }
 
+inline VI no_words() { return VI{0, 0, 0, 0}; }
+inline V floats_of(VI words) { return __builtin_convertvector(words, V); }
+inline VI whole_of(V x) { return __builtin_convertvector(x, VI); }
+inline VI add_whole(VI a, VI b) { return a + b; }
+
 inline float hsum(V x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 inline float hmax(V x) {
   float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];

@@ -1,27 +1,34 @@
 // Packing a checkpoint's rows into panels, and reading rows back for an embedding.
 #include "abi.h"
+#include "int8.h"
 #include "pool.h"
+#include "segments.h"
 #include "with_format.h"
 
 namespace anychip {
 namespace {
 
-template <class Format>
-void pack(const PackArgs& g) {
-  int64_t blocks = blocks_of<Format>(g.k), panel = blocks * Format::BYTES;
-  int64_t source_row = Format::SCALED ? blocks * Format::SOURCE : g.k * Format::SOURCE / Format::BLOCK;
+// put(panel, lane, source) of each row. A task owns whole panels: two rows may share a byte of one.
+template <class F>
+void for_columns(const PackArgs& g, int64_t panel, int64_t source_row, F put) {
   int64_t low = g.first / NR, end = g.first + g.rows;
-  // A task owns whole panels: two rows may share a byte of one.
   for_rows(g.pool, (end + NR - 1) / NR - low, g.k * NR, [&](int64_t from, int64_t to) {
     int64_t start = (low + from) * NR, stop = (low + to) * NR;
     for (int64_t n = start > g.first ? start : g.first; n < stop && n < end; ++n) {
-      uint8_t* row = g.target + n / NR * panel;
-      const uint8_t* source = g.source + (n - g.first) * source_row;
-      for (int64_t i = 0; i < blocks; ++i) {
-        int64_t steps = g.k - i * Format::BLOCK;
-        if (steps > Format::BLOCK) steps = Format::BLOCK;
-        Format::put(row + i * Format::BYTES, n % NR, source + i * Format::SOURCE, steps);
-      }
+      put(g.target + n / NR * panel, static_cast<int>(n % NR), g.source + (n - g.first) * source_row);
+    }
+  });
+}
+
+template <class Format>
+void pack(const PackArgs& g) {
+  int64_t blocks = blocks_of<Format>(g.k);
+  int64_t source_row = Format::SCALED ? blocks * Format::SOURCE : g.k * Format::SOURCE / Format::BLOCK;
+  for_columns(g, blocks * Format::BYTES, source_row, [&](uint8_t* row, int lane, const uint8_t* source) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      int64_t steps = g.k - i * Format::BLOCK;
+      if (steps > Format::BLOCK) steps = Format::BLOCK;
+      Format::put(row + i * Format::BYTES, lane, source + i * Format::SOURCE, steps);
     }
   });
 }
@@ -61,11 +68,29 @@ void plain_row(const T* table, int64_t n, int64_t k, float* out) {
   }
 }
 
+void panels_row(int64_t format, const uint8_t* panels, int64_t n, int64_t k, float* out) {
+  if (format == INT8) return get_int8_row(panels + n / NR * int8_panel_bytes(k), static_cast<int>(n % NR), k, out);
+  with_format(format, [&](auto* f) { packed_row<std::remove_pointer_t<decltype(f)>>(panels, n, k, out); });
+}
+
+void segments_row(const Segments& table, int64_t n, int64_t k, float* out) {
+  const Segment* s = table.begin();
+  for (; n >= s->rows; ++s) n -= s->rows;
+  if (!s->order) return panels_row(s->format, table.at(s->panels), n, k, out);
+  std::vector<float> sorted(k);
+  panels_row(s->format, table.at(s->panels), n, k, sorted.data());
+  for (int64_t i = 0; i < k; ++i) out[table.order_of(*s)[i]] = sorted[i];
+}
+
 void table_row(const EmbeddingArgs& g, int64_t n, float* out) {
-  if (g.packed) {
-    with_format(g.format, [&](auto* f) { packed_row<std::remove_pointer_t<decltype(f)>>(g.table, n, g.k, out); });
+  if (g.format == SEGMENTS) {
+    segments_row(segments_of(g.table), n, g.k, out);
+  } else if (g.packed) {
+    panels_row(g.format, g.table, n, g.k, out);
   } else {
-    with_storage(g.format, [&](auto* t) { plain_row(reinterpret_cast<const std::remove_pointer_t<decltype(t)>*>(g.table), n, g.k, out); });
+    with_storage(g.format, [&](auto* t) {
+      plain_row(reinterpret_cast<const std::remove_pointer_t<decltype(t)>*>(g.table), n, g.k, out);
+    });
   }
 }
 
@@ -90,6 +115,7 @@ using namespace anychip;
 EXPORT int64_t anychip_panel_columns() { return NR; }
 
 EXPORT int64_t anychip_panel_bytes(int64_t format, int64_t k) {
+  if (format == INT8) return int8_panel_bytes(k);
   int64_t bytes = 0;
   with_format(format, [&](auto* f) {
     using Format = std::remove_pointer_t<decltype(f)>;
@@ -99,6 +125,12 @@ EXPORT int64_t anychip_panel_bytes(int64_t format, int64_t k) {
 }
 
 EXPORT int32_t anychip_pack(const PackArgs* args) {
+  if (args->format == INT8) {
+    for_columns(*args, int8_panel_bytes(args->k), 4 + args->k, [&](uint8_t* panel, int lane, const uint8_t* source) {
+      put_int8_row(panel, lane, source, args->k);
+    });
+    return OK;
+  }
   with_format(args->format, [&](auto* f) { pack<std::remove_pointer_t<decltype(f)>>(*args); });
   return OK;
 }
