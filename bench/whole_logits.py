@@ -18,7 +18,7 @@ from anychip.ops.arena import plan_arena
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.plan import Row, StepPlan, TableChange
 from anychip.run.batch import Staging
-from anychip.run.cache import allocate_cache, free_cache
+from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
 from anychip.run.model_plan import trace_step
 from anychip.run.programs import Programs
 from anychip.run.sizes import Sizes, table_width
@@ -47,10 +47,13 @@ class WholeLogits:
         scratch = plan_arena(trace_step(plan, largest, pages + 1, self._opened.decider)).nbytes
         with ExitStack() as stack:
             self._arena = self._allocated(stack, scratch)
-            self._staging = Staging(memory, largest, tables, group.page_size)
+            states = plan.states is not None
+            self._staging = Staging(memory, largest, tables, group.page_size, states=states)
             stack.callback(memory.free, self._staging.buffer)
             caches = allocate_cache(memory, group, pages + 1)
             stack.callback(free_cache, memory, caches)
+            held = allocate_states(memory, plan.states, 2)  # the sink, and the sequence's own
+            stack.callback(free_states, memory, held)
             self._stack = stack.pop_all()
 
         def operands(sizes: Sizes) -> Operands:
@@ -61,6 +64,7 @@ class WholeLogits:
                 constants=model.weights.constants,
                 weights=model.weights.weights,
                 caches=caches,
+                states=held,
             )
 
         self._programs = Programs(
@@ -80,7 +84,7 @@ class WholeLogits:
 
     def _step(self, tokens: tuple[int, ...], start: int) -> Logits:
         sizes = self._sizes(len(tokens), start + len(tokens))
-        row = Row(slot=0, tokens=tokens, start=start, sample=True)
+        row = Row(slot=0, tokens=tokens, start=start, sample=True, state_from=1, state_to=1)
         self._staging.fill(StepPlan(step=0, rows=(row,)), sizes, NOTHING_SAMPLED)
         self._sample_everywhere(sizes)
         program = self._programs.get(sizes)

@@ -185,6 +185,10 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     expected_output: float = 0.0  # share of their rest that admission leaves room for
     steps: int = 0
     check_violations: int = 0
+    snapshots_total: int = 0  # of recurrent state, where the model has one
+    snapshots_free: int = 0
+    snapshots_taken: int = 0
+    snapshots_evicted: int = 0  # so that another one could be taken
 
     @property
     def cached_tokens_device(self) -> int:

@@ -139,7 +139,7 @@ def assert_family(
         assert_answers(engine, oracle, asked[:3], 12, batch=1)
 
 
-def assert_reference(model: Any, folder: Path) -> None:
+def assert_reference(model: Any, folder: Path, limit: float = LIMIT / 10) -> None:
     """The network over the oracle's operators, in float64, gives transformers' logits."""
     ids = prompts()[3]
     checkpoint = open_checkpoint(folder)
@@ -147,7 +147,7 @@ def assert_reference(model: Any, folder: Path) -> None:
         got = reference_logits(checkpoint, checkpoint.config, ids)
     finally:
         checkpoint.close()
-    assert relative(got, true_logits(model, ids)) < LIMIT / 10
+    assert relative(got, true_logits(model, ids)) < limit
 
 
 def assert_on(model: Any, path: Path, backend: str) -> None:

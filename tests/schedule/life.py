@@ -69,7 +69,7 @@ class LifeRunner(TableRunner):
         """What these positions hold must never be read."""
         for position in range(row.start, row.start + len(row.tokens)):
             page, offset = self.place(row.slot, position)
-            self.memory[page][offset] = None
+            self.memory[page][offset] = self.states[row.state_to] = None
 
 
 class Life:

@@ -41,8 +41,9 @@ def with_store(kind: type[PageStore]) -> Make:
         made._state.store = kind(
             limits.pages,
             limits.page_size,
-            radix=options.radix,
+            radix=made._state.store.tree is not None,
             force_miss=options.hooks.force_miss,
+            snapshots=made._state.store.snapshots,
         )
         return made
 
@@ -55,7 +56,7 @@ def with_tree(kind: type[RadixTree]) -> Make:
     def make(limits: Any, eos_ids: Any, options: Any, clock: Any) -> Scheduler:
         made = Scheduler(limits, eos_ids, options, clock)
         store = made._state.store
-        store.tree = kind(limits.page_size) if store.tree else None
+        store.tree = kind(limits.page_size, snapshots=store.snapshots) if store.tree else None
         return made
 
     return make

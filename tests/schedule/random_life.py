@@ -9,10 +9,11 @@ failing list can be shortened.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple
 
+from msgspec import structs
 from table_model import VOCABULARY, ask, limits
 
 from anychip.plan import CacheLimits
@@ -26,6 +27,9 @@ from anychip.schedule.retraction import RETRACTIONS
 SMALL_PAGES, LARGE_PAGES = (1, 2, 3, 4, 7), (8, 16, 32, 64, 128)
 MOST_ALIVE = 24
 """Requests that wait or run; more than that are not added, or a life would never be drained."""
+
+RECURRENT = 0.3
+"""Share of the worlds whose model keeps recurrent state."""
 
 GRAMMAR = GrammarSpec("regex", "whatever the table model forces")
 
@@ -74,7 +78,7 @@ def draw_world(rng: Random, page_sizes: Sequence[int]) -> World:
     positions = rng.choice([context // 2, context, context, 2 * context, 4 * context])
     chunk = rng.choice([1, 3, 16, 64, 256])
     step_tokens = rng.choice([chunk, chunk, chunk + 5, 4, 64])
-    return World(
+    world = World(
         limits=limits(
             pages=max(1, -(-positions // size)),
             page_size=size,
@@ -90,6 +94,19 @@ def draw_world(rng: Random, page_sizes: Sequence[int]) -> World:
         weights=draw_weights(rng),
         overlap=rng.choice(["", "eager", "lazy"]),
     )
+    return recurrent(rng, world) if rng.random() < RECURRENT else world
+
+
+def recurrent(rng: Random, world: World) -> World:
+    """The same for a model with recurrent state, which host memory does not hold."""
+    room = structs.replace(
+        world.limits,
+        host_slots=0,
+        recurrent=True,
+        snapshots=rng.choice([0, 1, 2, 5, 20]),
+        snapshot_every=world.limits.page_size * rng.choice([1, 2, 5, 20]),
+    )
+    return replace(world, limits=room)
 
 
 def draw_options(rng: Random, chunk: int) -> SchedulerOptions:

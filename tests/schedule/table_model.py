@@ -108,7 +108,8 @@ class TableRunner:
 
     host[slot] is a page's copy in host memory. known[slot]: tokens of a request whose logits are
     shaped, as `SlotStart` told them and with what was sampled since; jumps: slots whose tokens a
-    grammar forces.
+    grammar forces. states[slot]: the recurrent state, what a sequence's tokens digest to and how
+    many they are; it has to be that of what is read through the pages.
     """
 
     def __init__(self, limits: CacheLimits, *, jump: bool = True) -> None:
@@ -117,6 +118,7 @@ class TableRunner:
         self.jumps: set[int] = set()
         self.sampled: dict[int, int] = {}  # by the step before, by slot
         self.host: dict[int, list[int | None]] = {}
+        self.states: dict[int, tuple[int, int] | None] = {}
         self.tables: dict[int, list[int]] = defaultdict(list)
         self.memory: dict[int, list[int | None]] = {
             page: [None] * limits.page_size for page in range(1, limits.pages + 1)
@@ -138,12 +140,12 @@ class TableRunner:
                 self.memory[move.page] = list(self.host[move.slot])
         self.apply(plan, lost)
         for row in rows:
-            for position, token in enumerate(row.tokens, row.start):
-                if token == PREV:
-                    assert len(row.tokens) == 1
-                    token = self.sampled[row.slot]
+            assert PREV not in row.tokens or len(row.tokens) == 1
+            for position, token in enumerate(self.tokens(row), row.start):
                 page, offset = self.place(row.slot, position)
                 self.memory[page][offset] = token
+        if self.limits.recurrent:
+            self.recur(rows)
         self.begin(plan.starts)
         answers, told = [], Told({}, {}, {})
         for index, row in enumerate(plan.rows):
@@ -151,6 +153,8 @@ class TableRunner:
             count = row.start + len(row.tokens) if row.slot not in lost else 0
             read = self.read(row.slot, count)
             seen = digest(read)
+            if self.limits.recurrent and count:
+                assert self.states[row.state_to] == (seen, count), "another sequence's state"
             answers.append(next_token(seen, row.noise) if row.sample else NOT_SAMPLED)
             if (row.shaped or row.score or row.logprobs >= 0) and count:
                 self.tell(index, row, read, answers[-1], told)
@@ -160,6 +164,26 @@ class TableRunner:
         return StepResult(
             tokens=tuple(answers), forced=told.forced, logprobs=told.logprobs, scores=told.scores
         )
+
+    def tokens(self, row: Row) -> tuple[int, ...]:
+        """A row's tokens, those that the step before sampled included."""
+        return (self.sampled[row.slot],) if row.tokens == (PREV,) else row.tokens
+
+    def recur(self, rows: list[Row]) -> None:
+        """Read all states, then write them: a slot is written once and read by nobody else."""
+        targets, found = [row.state_to for row in rows], {}
+        assert len(set(targets)) == len(targets), "two rows write a state to one slot"
+        for row in rows:
+            before = (0, 0)
+            if row.start:
+                others = set(targets) - {row.state_to}
+                assert row.state_from not in others, "a state is read while another is written"
+                before = self.states[row.state_from]
+                assert before is not None, "a state was read that a failed step wrote"
+                assert before[1] == row.start, "a state of another position"
+            found[row.state_to] = (digest(self.tokens(row), before[0]), row.start + len(row.tokens))
+        assert all(0 < slot < self.limits.state_slots for slot in found)
+        self.states |= found
 
     def begin(self, starts: Iterable[SlotStart]) -> None:
         """Slots that are shaped from now on."""

@@ -25,7 +25,7 @@ from anychip.plan import CacheLimits, Row, StepPlan, TableChange
 from anychip.run.check import StepChecker
 from anychip.run.dense import dense_reader
 from anychip.run.memory_plan import StepLimits, workspace_bytes
-from anychip.run.model_plan import ModelPlan, ModelWishes, plan_model
+from anychip.run.model_plan import ModelPlan, ModelWishes, plan_model, state_group
 from anychip.run.reference import composed_logits, reference_logits
 from anychip.run.runner import Runner
 from anychip.run.weights import load_weights
@@ -83,10 +83,12 @@ def cut(plan: ModelPlan, layers: int) -> ModelPlan:
         first, _, rest = name.partition(".")
         return first != "layers" or int(rest.partition(".")[0]) < layers
 
+    config = plan.config.cut(layers)
     return replace(
         plan,
-        config=plan.config.cut(layers),
-        group=replace(plan.group, layers=layers),
+        config=config,
+        group=replace(plan.group, layers=len(config.cached_layers)),
+        states=state_group(config, plan.dtype),
         weights=tuple(w for w in plan.weights if kept(w.source.name)),
         constants=tuple(s for s in plan.constants if kept(s.name)),
     )

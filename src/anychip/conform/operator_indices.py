@@ -57,7 +57,7 @@ def _cases(chip: Chip, implementation: Implementation) -> Iterator[Case]:
 def _changed(case: Case) -> Case | None:
     """The same call with other indices and another result; None where there is none."""
     rows = case.inputs.get("token_rows")
-    if rows is not None and not np.array_equal(rows, np.arange(len(case.inputs["kv_lens"]))):
+    if rows is not None and not np.array_equal(rows, np.arange(len(case.inputs["cu_q"]) - 1)):
         return None  # only one token a row can be reversed
     changes = {n: _other(case.op, n, case.inputs[n]) for n in index_arguments(case.op)}
     other = replace(case, inputs={**case.inputs, **changes}, control=None)

@@ -122,14 +122,15 @@ class StepChecker:
         """Run one step, checked; its results are the chip's own. number: of the plan.
 
         A fused operator that diverges for the first time is unrolled, the step run again, and
-        then once more as it was: the same keys and values go to the same slots each time.
+        then once more as it was: the same keys and values go to the same slots each time. Not so
+        where layers keep a state, which would go on from what the first run left.
         """
         begun = time.monotonic()
         program = self._bind(self._trace(sizes, operands, self._decider), operands, "whole")
         run = self._run(operands, program)
         new = [found for kind, found in run.first.items() if kind not in self.found]
         notes = {d.op: self._parts_of(d.op, sizes, operands, run) for d in new if d.is_fused}
-        if notes:
+        if notes and not operands.states:
             for launch in program.launches:
                 launch()
         for divergence in new:
@@ -145,6 +146,8 @@ class StepChecker:
 
     def _parts_of(self, op: str, sizes: Sizes, operands: Operands, whole: CheckedRun) -> str:
         """Run the step with the recipe of `op` in its place; what that shows beyond `whole`."""
+        if operands.states:
+            return "not possible: the step would go on from the recurrent state that it left"
         choices = {name: choice for name, choice in self._decider.choices.items() if name != op}
         decider = replace(self._decider, choices=choices, denied=self._decider.denied | {op})
         try:

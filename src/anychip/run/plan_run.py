@@ -112,10 +112,12 @@ def _decide(config: ServeConfig, checkpoint: Checkpoint, chip: Chip) -> Opened:
 
 
 def attention_is_composed(plan: ModelPlan, decider: Decider) -> bool:
-    """Whether the chip leaves attention to its recipe, whose calls grow with rows and context."""
+    """Whether the chip leaves attention, or what stands in its place, to its recipe: its calls
+    grow with rows and context, or with tokens."""
     recorder = Recorder(decider)
     trace_step(plan, Sizes(tokens=1, rows=1, samples=1, pages=1), 2, recorder)
-    return any(s.op == "paged_attention" and s.kind == "composed" for s in recorder.served())
+    mixing = ("paged_attention", "gated_delta_rule")
+    return any(s.op in mixing and s.kind == "composed" for s in recorder.served())
 
 
 def step_limits(

@@ -115,7 +115,9 @@ class RealShapes:
         found: dict[Any, Asked] = {}
         for run in runs if any(i.unproved for i in now.chip.operators.implementations) else [now]:
             for sizes in largest(run):
-                for node in trace_step(run.plan, sizes, 2, Recorder(run.decider)).nodes:
+                slots = 1 + run.limits.max_running
+                traced = trace_step(run.plan, sizes, 2, Recorder(run.decider), slots=slots)
+                for node in traced.nodes:
                     found.setdefault(_key(node), _asked(node))
         return [a for a in found.values() if _own(a.implementation)]
 

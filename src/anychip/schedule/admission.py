@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from anychip.request import FinishReason
 
+from .radix_node import common_length
 from .sequence import Sequence
+from .snapshots import Snapshots
 from .state import State
 
 WORTH_WAITING_TOKENS = 32
@@ -92,7 +94,13 @@ def prefix_is_coming(state: State, sequence: Sequence) -> bool:
         if other.request.namespace != sequence.request.namespace or other.is_scored:
             continue  # scoring is slow: computing it again is sooner done than waiting
         if other.tokens[:least] == sequence.tokens[:least]:
-            sequence.follows, sequence.follows_until = other, _agreed(sequence, other, least)
+            if state.store.snapshots is None:
+                until = _agreed(sequence, other, least)
+            else:
+                until = _snapshot_coming(state.store.snapshots, sequence, other)
+            if until < least:
+                continue
+            sequence.follows, sequence.follows_until = other, until
             return True
     return False
 
@@ -110,3 +118,16 @@ def _agreed(sequence: Sequence, other: Sequence, least: int) -> int:
             break
         agreed = further
     return agreed
+
+
+def _snapshot_coming(snapshots: Snapshots, sequence: Sequence, other: Sequence) -> int:
+    """Return where another sequence will be able to go on from a prefill's snapshot; 0: nowhere.
+
+    It is asked for one where they part, unless it is there already.
+    """
+    agreed = common_length(other.tokens, sequence.tokens, 0)
+    point = snapshots.whole(min(agreed, sequence.reusable))
+    if point > other.planned:
+        snapshots.ask(other, point)
+        return point
+    return max((end for end in other.coming if end <= point), default=0)

@@ -18,6 +18,8 @@ def violations(state: State) -> list[str]:
     tree = state.store.tree
     if tree:
         found += [*_locks(state, tree), *_tree(tree), *_tier(tree), *_slots(tree)]
+        if tree.snapshots:
+            found += tree.snapshots.violations(state.running(), list(tree.nodes()))
     return found
 
 

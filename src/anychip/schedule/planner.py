@@ -79,6 +79,8 @@ class Planner:
     def _plan(self, step: int) -> StepPlan | None:
         if not self._rows:
             return None
+        if self._state.store.snapshots is not None:
+            self._state.store.snapshots.end_plan()
         return StepPlan(
             step=step,
             rows=tuple(self._rows),
@@ -146,6 +148,8 @@ class Planner:
         room = (len(sequence.pages) + store.available) * limits.page_size - sequence.planned
         left = len(sequence.tokens) - sequence.planned
         size = sequence.within(min(limits.chunk, self._budget, left, room), self._score_rows)
+        if store.snapshots is not None:
+            size = min(size, store.snapshots.next_stop(sequence) - sequence.planned)
         if self._paced_budget is not None and sequence.arrival >= self._paced_from:
             size = min(size, self._paced_budget)
             self._paced_budget -= max(size, 0)
@@ -166,10 +170,17 @@ class Planner:
             self._starts.append(sequence.begin())
         row = sequence.row(count)
         if self._state.limits.recurrent:
-            slot = 1 + sequence.slot
-            row = msgspec.structs.replace(row, state_from=slot, state_to=slot)
+            row = self._with_state(sequence, row)
         sequence.take_off(row)
         self._rows.append(row)
         self.sequences.append(sequence)
         self._budget -= count
         return row
+
+    def _with_state(self, sequence: Sequence, row: Row) -> Row:
+        """The row with the slots of its recurrent state."""
+        source = target = 1 + sequence.slot
+        if self._state.store.snapshots is not None:
+            end = row.start + len(row.tokens)
+            source, target = self._state.store.snapshots.place(sequence, end)
+        return msgspec.structs.replace(row, state_from=source, state_to=target)

@@ -9,6 +9,8 @@ children differ in their first page. Invariants:
   still holds the same tokens; both halves keep what is known of the node's use;
 * `evictable` and `locked` are the pages of unlocked and locked nodes at every moment, and
   `locked_slots` the slots of locked ones;
+* a snapshot of recurrent state belongs to the end of a node: it stays with the tail of a split,
+  and goes where the node loses its end;
 * with a tier of host memory a node has either pages or slots there, and below one with slots all
   have slots: eviction turns pages into slots from the tails up, a match turns them back.
 
@@ -24,12 +26,14 @@ from collections.abc import Iterator, Sequence
 from .eviction import Candidates, Policy, least_recently_used
 from .host_tier import HostTier
 from .radix_node import Key, RadixNode, common_length
+from .snapshots import Snapshots
 
 
 class RadixTree:
     """Finds, keeps and evicts cached prefixes. Time is a counter, never a clock.
 
-    tier: where evicted pages are kept; None: nowhere.
+    tier: where evicted pages are kept; None: nowhere. snapshots: of the model's recurrent state,
+    without which no prefix is of use; None: it has none.
     """
 
     def __init__(
@@ -37,10 +41,12 @@ class RadixTree:
         page_size: int,
         policy: Policy = least_recently_used,
         tier: HostTier | None = None,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.page_size = page_size
         self.policy = policy
         self.tier = tier
+        self.snapshots = snapshots
         self.evictable = 0
         self.locked = 0
         self.locked_slots = 0
@@ -88,9 +94,10 @@ class RadixTree:
             start += len(given)
 
     def cached_tokens(self, namespace: str, tokens: array[int]) -> int:
-        """Return the length of what `match` would find. Splits and touches nothing."""
+        """Return how much of what `match` would find is of use. Splits and touches nothing."""
         node = self._roots.get(namespace)
         found, whole = 0, len(tokens) // self.page_size * self.page_size
+        useful = 0  # up to the last snapshot, where the model needs one
         while node is not None and found < whole:
             node = node.children.get(self._key(tokens, found))
             if node is not None:
@@ -99,7 +106,16 @@ class RadixTree:
                 found += common
                 if common < len(node.tokens):
                     break
-        return found
+                useful = found if node.state else useful
+        return found if self.snapshots is None else useful
+
+    def usable(self, node: RadixNode, pages: list[int]) -> tuple[RadixNode, list[int]]:
+        """Return the part of a matched path that a sequence can go on from: up to a snapshot."""
+        count = len(pages)
+        while self.snapshots is not None and node.parent is not None and not node.state:
+            count -= node.size
+            node = node.parent
+        return node, pages[:count]
 
     def insert(
         self, node: RadixNode, tokens: Sequence[int], pages: Sequence[int]
@@ -261,6 +277,7 @@ class RadixTree:
 
     def _trim(self, leaf: RadixNode, count: int, freed: list[int]) -> None:
         if count < len(leaf.pages):
+            self._lose_state(leaf)
             freed.extend(leaf.pages[-count:])
             del leaf.pages[-count:]
             del leaf.tokens[-count * self.page_size :]
@@ -325,8 +342,13 @@ class RadixTree:
         """Take a leaf away from its parent, which is returned."""
         parent = leaf.parent
         assert parent is not None, "a root is no leaf"
+        self._lose_state(leaf)
         del parent.children[self._key(leaf.tokens)]
         parent.device_children -= bool(leaf.pages)
         leaf.parent = None
         self._became_free(parent)
         return parent
+
+    def _lose_state(self, node: RadixNode) -> None:
+        if self.snapshots is not None:
+            self.snapshots.lose(node)

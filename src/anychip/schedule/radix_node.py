@@ -16,6 +16,7 @@ class RadixNode:
 
     uses: requests that found these pages or made them. priority: the highest of theirs.
     slots: where its pages lie in host memory, if they do. device_children: those with pages.
+    state: the slot of the recurrent state behind its last token; 0: there is no snapshot of it.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class RadixNode:
         "parent",
         "priority",
         "slots",
+        "state",
         "tokens",
         "uses",
     )
@@ -43,6 +45,7 @@ class RadixNode:
         self.lock = 0
         self.last_used = 0
         self.uses = 0
+        self.state = 0
         self.priority = UNUSED
 
     @property

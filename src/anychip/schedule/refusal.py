@@ -92,5 +92,10 @@ def refuse_limits(limits: CacheLimits) -> None:
     for name in fields:
         if getattr(limits, name) < 1:
             raise ValueError(f"{name} is {getattr(limits, name)}; it has to be 1 or more")
+    if limits.recurrent and limits.host_slots:
+        raise ValueError("host memory holds no recurrent state; host_slots has to be 0")
+    every = limits.snapshot_every
+    if limits.snapshots and (every < 1 or every % limits.page_size):
+        raise ValueError(f"snapshot_every is {every}; it has to be whole pages")
     if limits.context_length < 2:
         raise ValueError(f"context_length is {limits.context_length}; it has to be 2 or more")

@@ -29,6 +29,7 @@ from .refusal import (
 )
 from .retraction import force_retraction, retraction_is_forced
 from .sequence import Sequence
+from .snapshots import Snapshots
 from .state import Produced, State
 
 NOT_NUMBERS = (
@@ -210,6 +211,7 @@ class Scheduler:
             pages_held=state.limits.pages - free - cached,
             evicted_pages=state.store.evicted,
             **_tier_stats(state.store.tier),
+            **_snapshot_stats(state.store.snapshots),
             **msgspec.structs.asdict(state.counters),
         )
 
@@ -292,6 +294,17 @@ def _tier_stats(tier: HostTier | None) -> dict[str, int]:
         "host_slots_free": tier.slots.free_count,
         "host_saved_pages": tier.saved,
         "host_loaded_pages": tier.loaded,
+    }
+
+
+def _snapshot_stats(snapshots: Snapshots | None) -> dict[str, int]:
+    if snapshots is None:
+        return {}
+    return {
+        "snapshots_total": snapshots.total,
+        "snapshots_free": snapshots.free_count,
+        "snapshots_taken": snapshots.taken,
+        "snapshots_evicted": snapshots.evicted,
     }
 
 

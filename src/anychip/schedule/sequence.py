@@ -32,6 +32,9 @@ class Sequence:
     prompt_length where none is left. may_jump: a grammar may force tokens behind a sampled one,
     which are then computed together; not where their probabilities are wanted. start_due: the
     runner has to be told how to shape its logits.
+    state_at: the slot of its recurrent state behind `planned` positions; 0: it has none. coming:
+    snapshots that steps in flight write, or that have just landed: position -> slot. stops:
+    positions that others want a snapshot at.
     """
 
     __slots__ = (
@@ -40,6 +43,7 @@ class Sequence:
         "ahead",
         "arrival",
         "cached_tokens",
+        "coming",
         "computed",
         "decodes_since",
         "dirty_from",
@@ -59,6 +63,8 @@ class Sequence:
         "since",
         "slot",
         "start_due",
+        "state_at",
+        "stops",
         "temperature",
         "tokens",
     )
@@ -95,6 +101,9 @@ class Sequence:
         self.ahead = 0
         self.pending = 0
         self.dirty_from = 0
+        self.state_at = 0
+        self.coming: dict[int, int] = {}
+        self.stops: set[int] = set()
         self.start_due = self.request.params.shapes_logits
 
     @property

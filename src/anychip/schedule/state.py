@@ -15,6 +15,7 @@ from .eviction import EVICTION_POLICIES
 from .options import SchedulerOptions
 from .policy import POLICIES
 from .sequence import Sequence
+from .snapshots import Snapshots
 from .store import PageStore
 from .waiting import WaitingQueue
 
@@ -45,6 +46,13 @@ class Counters(msgspec.Struct):
     check_violations: int = 0
 
 
+def snapshots_of(limits: CacheLimits) -> Snapshots | None:
+    """Slots for snapshots of the model's recurrent state; None where it has none."""
+    if not limits.recurrent:
+        return None
+    return Snapshots(limits.max_running, limits.snapshots, limits.snapshot_every, limits.page_size)
+
+
 class State:
     """A request is in exactly one of `queue`, `prefilling`, `decoding`, and always in `by_id`.
 
@@ -58,13 +66,15 @@ class State:
         self.limits = limits
         self.options = options
         self.hooks = options.hooks
+        keeps = options.radix and (not limits.recurrent or limits.snapshots > 0)
         self.store = PageStore(
             limits.pages,
             limits.page_size,
-            radix=options.radix and not limits.recurrent,
+            radix=keeps,
             force_miss=options.hooks.force_miss,
             policy=EVICTION_POLICIES[options.eviction],
             host_slots=limits.host_slots,
+            snapshots=snapshots_of(limits) if keeps else None,
         )
         self.estimate = OutputEstimate(options.conservativeness, options.headroom_tokens)
         self.now = 0.0

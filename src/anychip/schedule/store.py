@@ -10,12 +10,14 @@ from .pages import PageAllocator
 from .radix import RadixTree
 from .radix_node import RadixNode
 from .sequence import Sequence
+from .snapshots import Snapshots
 
 
 class PageStore:
     """Every page is in one place: free, in the tree, or a sequence's own.
 
-    host_slots: pages that host memory keeps of those that are evicted; 0: none.
+    host_slots: pages that host memory keeps of those that are evicted; 0: none. snapshots: of the
+    recurrent state, where the model has one and prefixes are to be found again.
 
     A page given back may be handed out by the very next plan. That is sound although the step
     before may still be reading it: a chip runs steps in order, and the plan that hands the page
@@ -23,7 +25,7 @@ class PageStore:
     and its commit.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - pages, and each of the things that keep some
         self,
         pages: int,
         page_size: int,
@@ -32,11 +34,13 @@ class PageStore:
         force_miss: bool,
         policy: Policy = least_recently_used,
         host_slots: int = 0,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.page_size = page_size
         self.allocator = PageAllocator(pages)
         self.tier = HostTier(host_slots) if radix and host_slots else None
-        self.tree = RadixTree(page_size, policy, self.tier) if radix else None
+        self.tree = RadixTree(page_size, policy, self.tier, snapshots) if radix else None
+        self.snapshots = snapshots
         self.evicted = 0
         self._force_miss = force_miss
 
@@ -79,12 +83,19 @@ class PageStore:
         if self.tree is None:
             return
         longest = 0 if self._force_miss else sequence.reusable
-        node, pages = self.tree.match(sequence.request.namespace, sequence.tokens[:longest])
+        end, known = self.tree.match(sequence.request.namespace, sequence.tokens[:longest])
+        node, pages = self.tree.usable(end, known)
         self.tree.lock(node)
         sequence.node = node
         sequence.pages = pages
         sequence.shared = len(pages)
         sequence.computed = len(pages) * self.page_size
+        if self.snapshots is None:
+            return
+        if node.state:
+            self.snapshots.find(sequence, node)
+        if len(known) > len(pages):  # what others share with it ends there: they may come again
+            self.snapshots.ask(sequence, len(known) * self.page_size)
 
     def load(self, sequence: Sequence) -> int:
         """Bring back what `attach` found in host memory; return its tokens.
@@ -115,10 +126,21 @@ class PageStore:
     def share(self, sequence: Sequence) -> bool:
         """Put the computed whole pages into the tree; say whether it holds more of it now.
 
+        Of a model with recurrent state only those up to a snapshot: the others are of no use.
         Where the tree had some of them already the sequence changes over to the tree's and its
         own are free: the next plan with a row of it carries the changed table entries.
         """
-        whole = sequence.computed // self.page_size
+        if self.snapshots is None:
+            return self._share(sequence, sequence.computed // self.page_size)
+        found = False
+        while end := self.snapshots.landed(sequence):
+            found |= self._share(sequence, end // self.page_size)
+            assert sequence.node is not None, "it runs"
+            self.snapshots.hold(sequence, end, sequence.node)
+        return found
+
+    def _share(self, sequence: Sequence, whole: int) -> bool:
+        """Put its first pages into the tree, so many in all."""
         if self.tree is None or sequence.node is None or whole <= sequence.shared:
             return False
         first = sequence.shared
@@ -137,6 +159,8 @@ class PageStore:
 
     def detach(self, sequence: Sequence) -> None:
         """Give back the sequence's own pages and let go of its prefix."""
+        if self.snapshots is not None:
+            self.snapshots.leave(sequence)
         self.allocator.give_back(sequence.pages[sequence.shared :])
         if self.tree and sequence.node:
             self.tree.unlock(sequence.node)

@@ -31,7 +31,7 @@ KERNELS = Path(__file__).with_name("kernels")
 SOURCES = (
     *("amx", "attention", "blocks", "cache", "expanded", "experts", "heads"),
     *("linear", "linear_grouped", "linear_int8", "linear_k", "logits", "pool"),
-    *("replay", "rows", "sampling", "sizes", "weights"),
+    *("recurrent", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -169,6 +169,10 @@ FIELDS: dict[str, str] = {
     "i:tokens,k,x_stride,type,qkv_format,output_format,heads,kv_heads,dim,rotary_dim,limit,neox,"
     "rows,table_width,pages,page_size,page_stride,slot_stride,head_stride,cache_type,causal,window "
     "d:eps,scale,softcap",
+    "causal_conv1d": "p:pool,x,weight,bias,state,y,state_from,state_to,cu_q,positions "
+    "i:rows,tokens,slots,channels,width,x_stride,type,silu",
+    "gated_delta_rule": "p:pool,q,k,v,decay,beta,state,y,state_from,state_to,cu_q,positions "
+    "i:rows,tokens,slots,heads,key_heads,key_dim,value_dim,q_stride,k_stride,v_stride,type d:scale",
     "gather_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
     "scatter_rows": "p:pool,table,y,index i:count,limit,row_bytes,table_stride,y_stride",
     "softmax": "p:pool,logits,y i:rows,n,kind",

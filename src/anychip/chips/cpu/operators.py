@@ -31,6 +31,7 @@ from anychip.chips.cpu.operators_calls import (
 )
 from anychip.chips.cpu.operators_experts import EXPERTS
 from anychip.chips.cpu.operators_heads import HEADS
+from anychip.chips.cpu.operators_recurrent import RECURRENT
 from anychip.contract.cache import CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
@@ -287,6 +288,7 @@ KERNELS: tuple[Kernel, ...] = (
     *BLOCKS,
     *HEADS,
     *EXPERTS,
+    *RECURRENT,
     Kernel("paged_attention", "attention", _attention, _XC, _attends, _attention_scratch),
     Kernel("softmax", "softmax", _logits, {}),
     Kernel("log_softmax", "softmax", _logits, {}),

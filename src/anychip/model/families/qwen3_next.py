@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from anychip.model.config import DeltaConfig, LayerConfig, ModelConfig
+from anychip.model.config import DeltaConfig, ExpertsConfig, LayerConfig, ModelConfig
 from anychip.model.delta_sources import delta_sources, gated_attention_sources
 from anychip.model.errors import unsupported
+from anychip.model.expert_sources import expert_sources
+from anychip.model.experts_config import hf_experts, hf_sparse_layers, with_experts
 from anychip.model.family import Family
 from anychip.model.fields import Fields
 from anychip.model.hf_config import FULL, hf_config, refuse_unless
@@ -12,7 +14,8 @@ from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.attention import attention
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.delta import delta_layer
-from anychip.model.naming import HF, Naming
+from anychip.model.layers.experts import mixture
+from anychip.model.naming import HF_EXPERTS, Naming
 from anychip.model.network import NetworkInputs
 from anychip.model.sources import (
     LayerTensors,
@@ -25,14 +28,26 @@ from anychip.ops.trace import Ops
 from anychip.ops.value import Value
 
 RECURRENT = "linear_attention"
-ROTATED = 0.25
-"""Share of a head that is rotated where the file does not say."""
+_DEFAULTS = {
+    "head_dim": 256,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+}
+"""What transformers takes where a file does not say."""
 
 
 def _from_hf(read: Fields) -> ModelConfig:
-    refuse_unless(read, attention_bias=False, num_experts=0)
-    rotated = read.number("partial_rotary_factor", ROTATED)
-    read = Fields({**read.settings, "partial_rotary_factor": rotated}, read.origin)
+    refuse_unless(read, attention_bias=False)
+    read = read.defaulting(**_DEFAULTS)
     delta = DeltaConfig(
         key_heads=read.integer("linear_num_key_heads"),
         value_heads=read.integer("linear_num_value_heads"),
@@ -41,13 +56,27 @@ def _from_hf(read: Fields) -> ModelConfig:
         width=read.integer("linear_conv_kernel_dim"),
     )
     layers = tuple(LayerConfig(recurrent=kind == RECURRENT) for kind in _kinds(read))
-    return hf_config(
+    config = hf_config(
         read,
         "qwen3_next",
         delta=delta,
         qk_norm="head",
         output_gate=True,
         layer_configs=layers,
+        experts=_experts(read),
+    )
+    return with_experts(config, hf_sparse_layers(read)) if config.experts else config
+
+
+def _experts(read: Fields) -> ExpertsConfig | None:
+    if not read.integer("num_experts"):
+        return None
+    return hf_experts(
+        read,
+        inner=read.integer("moe_intermediate_size"),
+        renormalize=read.flag("norm_topk_prob", True),
+        shared=read.integer("shared_expert_intermediate_size"),
+        shared_gate=True,
     )
 
 
@@ -66,7 +95,8 @@ def _sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
     for i in range(config.layers):
         layer = LayerTensors(config, naming, i)
         mixing = delta_sources if config.layer(i).recurrent else gated_attention_sources
-        found += [*mixing(layer), *mlp_sources(layer)]
+        found += mixing(layer)
+        found += expert_sources(layer) if config.layer(i).experts else mlp_sources(layer)
     return (*found, *head_sources(config, naming))
 
 
@@ -78,10 +108,10 @@ def _mixing(
 
 
 def _network(ops: Ops, given: NetworkInputs) -> Value:
-    return decoder(ops, given, attention=_mixing)
+    return decoder(ops, given, attention=_mixing, mlp=mixture)
 
 
-_NAMES = HF.called(
+_NAMES = HF_EXPERTS.called(
     delta_in="linear_attn.in_proj_qkvz",
     delta_gates="linear_attn.in_proj_ba",
     delta_conv="linear_attn.conv1d",

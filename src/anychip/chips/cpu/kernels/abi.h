@@ -181,6 +181,31 @@ struct AttentionBlockArgs {  // workspace: anychip_attention_block_workspace() b
   double eps, scale, softcap;
 };
 
+struct StateArgs {  // B rows, each with its part of the tokens, where its state is read and written
+  const int32_t *state_from, *state_to, *cu_q, *positions;
+  int64_t rows, tokens, slots;
+};
+
+struct ConvArgs {  // weight [channels][width]; state [slots][width - 1][channels]; bias may be null
+  Pool* pool;
+  const void* x;
+  const float *weight, *bias;
+  void *state, *y;
+  StateArgs s;
+  int64_t channels, width, x_stride, type, silu;
+};
+
+struct DeltaArgs {  // decay, beta [tokens][heads]; state [slots][heads][key_dim][value_dim]
+  Pool* pool;
+  const void *q, *k, *v;
+  const float *decay, *beta;
+  float* state;
+  void* y;
+  StateArgs s;
+  int64_t heads, key_heads, key_dim, value_dim, q_stride, k_stride, v_stride, type;
+  double scale;
+};
+
 struct RowsArgs {  // strides in bytes. gather: y[i] = table[index[i]]; scatter: table[index[i]] = y[i]
   Pool* pool;
   uint8_t *table, *y;

@@ -27,6 +27,8 @@ EXPORT int64_t anychip_struct_size(const char* function) {
       {"attention", sizeof(AttentionArgs)},
       {"mlp_block", sizeof(MlpBlockArgs)},
       {"attention_block", sizeof(AttentionBlockArgs)},
+      {"causal_conv1d", sizeof(ConvArgs)},
+      {"gated_delta_rule", sizeof(DeltaArgs)},
       {"gather_rows", sizeof(RowsArgs)},
       {"scatter_rows", sizeof(RowsArgs)},
       {"softmax", sizeof(LogitsArgs)},
