@@ -114,7 +114,7 @@ class _Known:
     def _check_grid(self, where: str, grid: Grid) -> None:
         named = [] if grid.structures == "all" else grid.structures
         walked = [] if grid.ways == "all" else grid.ways
-        _check_names(f"{where}: structure", named, self.structures)
+        _check_names(f"{where}: structure", [*named, *grid.without], self.structures)
         _check_names(f"{where}: way", walked, self.ways)
         given = [name for name in named if self.structures[name].model is not None]
         if given and grid.formats != [FILE]:

@@ -78,9 +78,11 @@ class Structure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All combinations of these. formats: of the matrices; FILE alone for a `model`."""
+    """All combinations of these. without: structures that "all" leaves out. formats: of the
+    matrices; FILE alone for a `model`."""
 
     structures: list[Name] | Literal["all"]
+    without: list[Name] = msgspec.field(default_factory=list)
     lengths: list[int | str]
     ways: list[Name] | Literal["all"]
     formats: list[Name] = msgspec.field(default_factory=lambda: [FILE])
@@ -186,6 +188,7 @@ class Cases:
 def expand(grid: Grid, structures: Sequence[str], ways: Mapping[str, Way]) -> Iterator[Case]:
     """Every case of a grid, model by model. structures: what "all" stands for."""
     named = list(structures) if grid.structures == "all" else grid.structures
+    named = [name for name in named if name not in grid.without]
     walked = list(ways) if grid.ways == "all" else grid.ways
     lengths = [Length(str(length)) for length in grid.lengths]
     for structure, format, length, way in product(named, grid.formats, lengths, walked):
