@@ -98,7 +98,9 @@ def test_every_size_of_every_dimension_changes_the_call(op):
 def test_rows_reach_beyond_1024_and_none(op):
     sizes = [s for d in DIMENSIONS[op] if d.name in "TRMN" for s in d.sizes]
     assert 0 in sizes
-    assert max(sizes) > 1024 or op == "kv_copy_pages"
+    # Pairs of tokens over long vectors: a recipe is given fewer of them.
+    fewer = ("kv_copy_pages", "latent_attention", "expanded_attention")
+    assert max(sizes) > (256 if op in fewer[1:] else 1024) or op == fewer[0]
 
 
 @pytest.mark.parametrize("op", ["embedding", "linear", "lm_head", "mlp_block", "attention_block"])

@@ -43,8 +43,7 @@ class MemorySettings:
         Flag(
             ("--kv-cache-dtype",),
             "memory",
-            "element type of the KV cache; int8 and float8_e4m3 (or fp8_e4m3) halve bfloat16's "
-            "memory and round each head vector to a byte an element",
+            "element type of the KV cache; one of a byte rounds each head vector",
             "TYPE",
             choices=("auto", "float32", "bfloat16", "float16", "int8", "float8_e4m3"),
             spelled={**FLOATS, **SCALED},
