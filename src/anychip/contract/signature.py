@@ -107,6 +107,12 @@ class SignatureError(ValueError):
     """A call does not fit its operator's signature."""
 
 
+def demand(holds: bool, text: str) -> None:
+    """Raise SignatureError where a call does not hold what its operator asks for."""
+    if not holds:
+        raise SignatureError(text)
+
+
 def shape_of(inputs: Specs, name: str) -> Shape:
     """Shape of an input that must be there."""
     spec = inputs.get(name)

@@ -16,9 +16,9 @@ from anychip.contract.signature import (
     Attr,
     Layout,
     Signature,
-    SignatureError,
     Specs,
     Tier,
+    demand,
     shape_of,
 )
 from anychip.contract.tensor import TensorSpec
@@ -31,38 +31,33 @@ GATED = ("silu", "gelu_tanh", "swiglu_clamp")
 _COUNT = Attr("experts_count", "int")
 
 
-def _demand(holds: bool, text: str) -> None:
-    if not holds:
-        raise SignatureError(text)
-
-
 def _route(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
     tokens, experts = shape_of(inputs, "logits")
     k, groups, kept = attrs["k"], attrs["groups"], attrs["groups_kept"]
     op = "route_experts"
-    _demand(attrs["scoring"] in SCORINGS, f"{op}: scoring {attrs['scoring']}, not of {SCORINGS}")
+    demand(attrs["scoring"] in SCORINGS, f"{op}: scoring {attrs['scoring']}, not of {SCORINGS}")
     score = attrs["group_score"]
-    _demand(score in GROUP_SCORES, f"{op}: group_score {score}, not of {GROUP_SCORES}")
+    demand(score in GROUP_SCORES, f"{op}: group_score {score}, not of {GROUP_SCORES}")
     divides = groups > 0 and experts % groups == 0
-    _demand(divides, f"{op}: {experts} experts in {groups} groups of equal size")
-    _demand(1 <= kept <= groups, f"{op}: groups_kept = {kept} must lie in 1 .. {groups}")
+    demand(divides, f"{op}: {experts} experts in {groups} groups of equal size")
+    demand(1 <= kept <= groups, f"{op}: groups_kept = {kept} must lie in 1 .. {groups}")
     most = kept * (experts // groups)
-    _demand(1 <= k <= most, f"{op}: k = {k} must lie in 1 .. {most}")
+    demand(1 <= k <= most, f"{op}: k = {k} must lie in 1 .. {most}")
     least = 2 if groups > 1 and score == "top2" else 1
-    _demand(experts >= least * groups, f"{op}: top2 of groups of {experts // groups}")
+    demand(experts >= least * groups, f"{op}: top2 of groups of {experts // groups}")
     return (TensorSpec((tokens, k), DType.FLOAT32), TensorSpec((tokens, k), DType.INT32))
 
 
 def _stacked(op: str, name: str, rows: int, count: int) -> int:
     """Rows of one expert's matrix."""
-    _demand(count > 0 and rows % count == 0, f"{op}: '{name}' has {rows} rows, {count} experts")
+    demand(count > 0 and rows % count == 0, f"{op}: '{name}' has {rows} rows, {count} experts")
     return rows // count
 
 
 def _bias(op: str, inputs: Specs, name: str, shape: tuple[int, int]) -> None:
     spec = inputs.get(name)
     fits = spec is None or spec.shape == shape
-    _demand(fits, f"{op}: '{name}' has shape {spec and spec.shape}, expected {shape}")
+    demand(fits, f"{op}: '{name}' has shape {spec and spec.shape}, expected {shape}")
 
 
 def _grouped_linear(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
@@ -76,12 +71,12 @@ def _grouped_linear(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec
 def _expert_mlp(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
     op, count, x = "expert_mlp", attrs["experts_count"], inputs["x"]
     assert isinstance(x, TensorSpec)
-    _demand(attrs["activation"] in GATED, f"{op}: activation {attrs['activation']}, not of {GATED}")
+    demand(attrs["activation"] in GATED, f"{op}: activation {attrs['activation']}, not of {GATED}")
     inner = _stacked(op, "gate_up", shape_of(inputs, "gate_up")[0], count)
     down = shape_of(inputs, "down")
     outer = _stacked(op, "down", down[0], count)
-    _demand(inner == 2 * down[1], f"{op}: {inner} rows of gate_up by {down[1]} columns of down")
-    _demand(outer == x.shape[1], f"{op}: {outer} rows of down, {x.shape[1]} columns of x")
+    demand(inner == 2 * down[1], f"{op}: {inner} rows of gate_up by {down[1]} columns of down")
+    demand(outer == x.shape[1], f"{op}: {outer} rows of down, {x.shape[1]} columns of x")
     _bias(op, inputs, "gate_up_bias", (count, inner))
     _bias(op, inputs, "down_bias", (count, outer))
     return (TensorSpec(x.shape, x.dtype),)

@@ -18,9 +18,9 @@ from anychip.contract.signature import (
     Attr,
     Layout,
     Signature,
-    SignatureError,
     Specs,
     Tier,
+    demand,
     shape_of,
 )
 from anychip.contract.tensor import TensorSpec
@@ -36,19 +36,14 @@ STATE_BATCH = (
 )
 
 
-def _demand(holds: bool, text: str) -> None:
-    if not holds:
-        raise SignatureError(text)
-
-
 def _conv(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
     op, x = "causal_conv1d", inputs["x"]
     assert isinstance(x, TensorSpec)
     width, kept = shape_of(inputs, "weight")[1], shape_of(inputs, "state")[1]
-    _demand(width > 1, f"{op}: a width of {width} looks at no earlier token")
-    _demand(kept == width - 1, f"{op}: a state of {kept} inputs, a width of {width}")
+    demand(width > 1, f"{op}: a width of {width} looks at no earlier token")
+    demand(kept == width - 1, f"{op}: a state of {kept} inputs, a width of {width}")
     known = attrs["activation"] in ACTIVATIONS
-    _demand(known, f"{op}: activation {attrs['activation']}, not of {ACTIVATIONS}")
+    demand(known, f"{op}: activation {attrs['activation']}, not of {ACTIVATIONS}")
     return (TensorSpec(x.shape, x.dtype),)
 
 
@@ -57,7 +52,7 @@ def _delta(inputs: Specs, attrs: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
     assert isinstance(v, TensorSpec)
     heads, groups = v.shape[1], shape_of(inputs, "k")[1]
     fits = groups > 0 and heads % groups == 0
-    _demand(fits, f"gated_delta_rule: {heads} value heads share {groups} key heads")
+    demand(fits, f"gated_delta_rule: {heads} value heads share {groups} key heads")
     return (TensorSpec(v.shape, v.dtype),)
 
 

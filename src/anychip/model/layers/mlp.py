@@ -7,9 +7,6 @@ from anychip.model.network import NetworkInputs
 from anychip.ops.trace import Ops
 from anychip.ops.value import Value
 
-ACTIVATIONS = {"silu": "silu_and_mul", "gelu_tanh": "gelu_tanh_and_mul"}
-"""Activation of a config -> the operator."""
-
 
 def mlp(
     ops: Ops, given: NetworkInputs, layer: int, x: Value, residual: Value | None
@@ -24,7 +21,7 @@ def mlp(
 def gated(ops: Ops, given: NetworkInputs, name: str, x: Value) -> Value:
     """down(activation(gate and up)) of x [T, K]; `name` is the prefix of its weights."""
     inner = ops.linear(x, given.weights[name + "gate_up"], given.optional(name + "gate_up_bias"))
-    inner = getattr(ops, ACTIVATIONS[given.config.activation])(inner)
+    inner = getattr(ops, f"{given.config.activation}_and_mul")(inner)
     y: Value = ops.linear(inner, given.weights[name + "down"], given.optional(name + "down_bias"))
     return y
 
