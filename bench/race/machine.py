@@ -7,7 +7,8 @@ read_gb_s: an array of that many bytes, one part a core, each reduced by numpy (
 whichever is fastest): what the processor's caches keep from one pass to the next counts, as it does
 for the weights of a model. product_gflops: square products of random numbers (a processor may run
 at a higher clock where they are all ones or zeros), in bfloat16 by torch where it is installed, and
-in float32 by numpy.
+in float32 by numpy. They are smaller where they would take long: torch multiplies bfloat16 a
+thousand times more slowly on some processors than on others. product_side tells how large.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
-SIDE = 2048
+SIDE, LEAST_SIDE = 2048, 256
+ENOUGH_SECONDS = 0.25
 LEAST_BYTES = 64
 PASSES, LEAST_SECONDS = 5, 0.4
 REDUCTIONS: dict[str, tuple[type, Callable[..., object]]] = {
@@ -72,18 +75,30 @@ def random_square(side: int) -> npt.NDArray[np.float32]:
     return np.random.default_rng(1).standard_normal((side, side), np.float32)
 
 
-def product_rates() -> dict[str, float]:
-    """GFLOP/s by dtype; bfloat16 is missing where torch is not installed."""
-    square = random_square(SIDE)
-    work = 2 * SIDE**3 / 1e9
-    found = {"float32": work / best_seconds(lambda: square @ square)}
+def product_rate(square_of: Callable[[int], Any]) -> tuple[float, int]:
+    """GFLOP/s, and the side of the squares that were multiplied.
+
+    The side doubles up to SIDE, for as long as one product takes less than ENOUGH_SECONDS.
+    """
+    side, seconds = LEAST_SIDE, 0.0
+    while True:
+        square = square_of(side)
+        seconds = best_seconds(lambda: square @ square)  # noqa: B023 (called at once)
+        if side == SIDE or seconds > ENOUGH_SECONDS:
+            return 2 * side**3 / 1e9 / seconds, side
+        side *= 2
+
+
+def product_rates() -> dict[str, tuple[float, int]]:
+    """Rate and side by dtype; bfloat16 is missing where torch is not installed."""
+    found = {"float32": product_rate(random_square)}
     try:
         import torch
     except ModuleNotFoundError:
         print("torch is not installed: no rate of bfloat16 products", file=sys.stderr)
         return found
-    plain = torch.from_numpy(square).to(torch.bfloat16)
-    return found | {"bfloat16": work / best_seconds(lambda: plain @ plain)}
+    halves = product_rate(lambda side: torch.from_numpy(random_square(side)).to(torch.bfloat16))
+    return found | {"bfloat16": halves}
 
 
 def described() -> dict[str, object]:
@@ -121,7 +136,9 @@ def main() -> None:
     reads = {size: read_rate(size, threads) for size in parser.parse_args().sizes}
     facts["read_gb_s"] = {size: rate for size, (rate, _) in reads.items()}
     facts["read_by"] = {size: how for size, (_, how) in reads.items()}
-    facts["product_gflops"] = product_rates()
+    products = product_rates()
+    facts["product_gflops"] = {kind: rate for kind, (rate, _) in products.items()}
+    facts["product_side"] = {kind: side for kind, (_, side) in products.items()}
     print(json.dumps(facts))
 
 

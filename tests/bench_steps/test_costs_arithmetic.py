@@ -87,9 +87,19 @@ def test_products_are_of_numbers_that_differ(monkeypatch) -> None:
     assert square.std() == pytest.approx(1, abs=0.1)
     assert np.array_equal(square, machine.random_square(64))
     monkeypatch.setattr(machine, "SIDE", 64)
+    monkeypatch.setattr(machine, "LEAST_SIDE", 64)
     monkeypatch.setattr(machine, "LEAST_SECONDS", 0.0)
     rates = machine.product_rates()
-    assert "float32" in rates and all(rate > 0 for rate in rates.values())
+    assert "float32" in rates and all(rate > 0 and side == 64 for rate, side in rates.values())
+
+
+def test_a_slow_product_is_measured_on_smaller_squares(monkeypatch) -> None:
+    spent = {256: 0.01, 512: 0.08, 1024: 0.64}
+    asked: list[int] = []
+    monkeypatch.setattr(machine, "best_seconds", lambda call: spent[asked[-1]])
+    rate, side = machine.product_rate(lambda n: asked.append(n) or np.zeros((1, 1)))
+    assert asked == [256, 512, 1024]
+    assert side == 1024 and rate == pytest.approx(2 * 1024**3 / 1e9 / 0.64)
 
 
 def test_medians_are_of_each_part_by_itself() -> None:

@@ -15,7 +15,7 @@ _CELLS = 20
 
 def loading_progress(opened: Opened, report: Callable[[str], None]) -> Callable[[int, int], None]:
     """What `load_weights` calls: a line now, passing ones in between, and one at the end."""
-    begun = last = time.monotonic()
+    begun, last = time.monotonic(), float("-inf")
     report(_what(opened))
 
     def progress(done: int, total: int) -> None:

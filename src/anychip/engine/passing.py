@@ -28,18 +28,25 @@ class LogWriter(logging.StreamHandler[TextIO]):
     def __init__(self) -> None:
         super().__init__()
         self._shown = False
-        self._told = float("-inf")
+        self._told: float | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; one that cannot be written is told as logging does."""
         passing = isinstance(record.msg, Passing)
         if self.stream.isatty():
             self._on_terminal(record, passing=passing)
-        elif not passing:
+        elif not passing or (record.msg and self._is_due()):
             super().emit(record)
-        elif record.msg and time.monotonic() - self._told >= EVERY_S:
-            self._told = time.monotonic()
-            super().emit(record)
+
+    def _is_due(self) -> bool:
+        """Whether a passing line goes to a file; the first starts the clock."""
+        now = time.monotonic()
+        if self._told is None:
+            self._told = now
+        due = now - self._told >= EVERY_S
+        if due:
+            self._told = now
+        return due
 
     def _on_terminal(self, record: logging.LogRecord, *, passing: bool) -> None:
         if self._shown:

@@ -88,10 +88,10 @@ def test_weights_are_loaded_where_nothing_is_missing(sdk, plain):
     assert LOADED in done.stderr
 
 
-def test_a_model_that_needs_what_no_operator_is_asked_for_yet(sdk, tmp_path):
+def test_a_model_with_a_setting_that_is_not_served(sdk, tmp_path):
     folder = settings_of(tiny_models.make_hf_folder(tmp_path / "windowed"), sliding_window=64)
     covered = ended(sdk, "coverage", "--model-path", str(folder))
-    told = f"{folder}/config.json: sliding-window attention (window 64) is not supported"
+    told = f"{folder}/config.json: 'sliding_window' = 64 is not supported"
     assert covered.returncode == 1 and told in covered.stderr
     text, _ = examined(sdk, "--model-path", str(folder)).only(RED, "model")
     assert text == told
