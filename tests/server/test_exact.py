@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-import tiny_models
-from anychip.engine.build import build_served_engine
 from anychip.schedule.refusal import RequestRefused, refuse_unfit
+from scripted_engine import EOS, VOCAB
 from served import config_for, model_folder, running
 
-BUILDER = f"{build_served_engine.__module__}:{build_served_engine.__name__}"
-EMIT = [*b"xyz", 300]
+EMIT = [*b"xyz", 7, EOS, 200]
 
 
 @pytest.fixture(scope="module")
 def http(tmp_path_factory):
-    folder = tiny_models.make_hf_folder(tmp_path_factory.mktemp("tiny"))
-    config = config_for(
-        folder, allow_exact_replay=True, max_total_tokens=2048, max_running_requests=4
-    )
-    with running(config, builder=BUILDER) as server, server.http() as client:
+    folder = model_folder(tmp_path_factory.mktemp("model"))
+    config = config_for(folder, allow_exact_replay=True, chip_option={"polite": "1"})
+    with running(config) as server, server.http() as client:
         yield client
 
 
@@ -27,20 +23,20 @@ def test_both_endpoints_answer_what_is_named(http):
     body = {"input_ids": [5, 6, 7], "emit_token_ids": EMIT}
     answer = http.post("/generate", json=body).json()
     assert answer["output_ids"] == EMIT
-    assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 4}
+    assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 6}
     one = http.post("/v1/completions", json={"prompt": [5, 6, 7], "emit_token_ids": EMIT}).json()
     assert one["choices"][0]["text"] == answer["text"]
     assert one["choices"][0]["finish_reason"] == "length"
-    assert one["usage"]["completion_tokens"] == 4
+    assert one["usage"]["completion_tokens"] == 6
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
         ({"emit_token_ids": []}, "is empty; name at least one token"),
-        ({"emit_token_ids": [384]}, "emit_token_ids[0] is 384; the vocabulary has ids 0 to 383"),
+        ({"emit_token_ids": [VOCAB]}, "emit_token_ids[0] is 260; the vocabulary has ids 0 to 259"),
         ({"emit_token_ids": [-1]}, "emit_token_ids[0] is -1"),
-        ({"max_tokens": 3}, "has 4 tokens and max_tokens is 3"),
+        ({"max_tokens": 3}, "has 6 tokens and max_tokens is 3"),
         ({"n": 2}, "together with several prompts or choices"),
         ({"prompt": [[1], [2]]}, "together with several prompts or choices"),
         ({"regex": "a*"}, "together with a grammar"),

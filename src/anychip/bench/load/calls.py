@@ -101,7 +101,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         in one piece."""
         if self.first_s is None or self.last_s is None or self.output_tokens < 2:
             return None
-        return (self.last_s - self.first_s) / (self.output_tokens - 1) if self.gaps else None
+        later = self.last_s - self.first_s
+        return later / (self.output_tokens - 1) if later > 0 else None
 
     @property
     def total_s(self) -> float:

@@ -127,9 +127,17 @@ class LoadClient:
     async def get(self, path: str, *, beside: bool = False) -> bytes:
         """What another endpoint answers, such as /models; beside: of the server's root, not of
         its /v1. Raises LoadError where it is no good answer."""
+        return await self._ask("GET", path, None, beside)
+
+    async def post(self, path: str, fields: object, *, beside: bool = False) -> bytes:
+        """The same with a JSON body."""
+        return await self._ask("POST", path, msgspec.json.encode(fields), beside)
+
+    async def _ask(self, method: str, path: str, data: bytes | None, beside: bool) -> bytes:
         place = (self.base.removesuffix("/v1") if beside else self.base) + path
+        headers = {"Content-Type": "application/json"}
         try:
-            async with self._open.get(place) as response:
+            async with self._open.request(method, place, data=data, headers=headers) as response:
                 body: bytes = await response.content.read()
         except (self._aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             raise LoadError(f"{place}: {error or type(error).__name__}") from error
