@@ -52,7 +52,7 @@ class LoadClient:
     ) -> None:
         self.base, self.model, self.clock = base_url(url), model, clock
         self._key, self._silent_s = key, silent_s
-        self._aiohttp = _import_aiohttp()
+        self._aiohttp = import_aiohttp()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> LoadClient:
@@ -147,8 +147,8 @@ class LoadClient:
         return body
 
 
-def _import_aiohttp() -> Any:
-    """An extra: who does not load servers does not need it."""
+def import_aiohttp() -> Any:
+    """The package, an extra: who only serves does not need it. Raises LoadError."""
     try:
         import aiohttp
     except ModuleNotFoundError as error:
