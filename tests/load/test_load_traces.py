@@ -180,8 +180,15 @@ def test_an_exact_replay_names_the_recorded_tokens(tmp_path):
     assert not set(call.params) & {"regex", "stop", "min_tokens", "ignore_eos"}
     with pytest.raises(LoadError, match="leave out scaling"):
         calls_of(trace, Shape(vocab=100, exact=True, scaling=Scaling(output=0.5)))
-    with pytest.raises(LoadError, match="1 of 1 requests have no recorded tokens"):
+    with pytest.raises(LoadError, match="the trace has no recorded tokens"):
         calls_of(trace_of(tmp_path, AZURE, 1), Shape(vocab=100, exact=True))
+
+
+def test_an_exact_replay_leaves_out_what_got_no_answer(tmp_path):
+    failed = Recorded(id=2, at=102.0, at_s=2.0, prompt_tokens=1, prompt=[9], error="queue_full")
+    asked = calls_of(recorded(tmp_path, FULL, failed), Shape(vocab=100, exact=True))
+    assert [call.prompt for call in asked.calls] == [(4, 5, 6)]
+    assert asked.notes[-1] == "1 requests that got no tokens are left out"
 
 
 def test_a_record_of_lengths_shares_what_its_hashes_say(tmp_path):

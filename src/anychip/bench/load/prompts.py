@@ -48,25 +48,29 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 def calls_of(trace: Trace, shape: Shape) -> Asked:
     """What is asked, a call for each request of the trace. LoadError where that cannot be."""
+    requests, notes = trace.requests, tuple[str, ...]()
     if shape.exact:
-        _check_exact(trace, shape)
+        requests = _exact(trace, shape)
+        lacking = len(trace.requests) - len(requests)
+        notes = (f"{lacking} requests that got no tokens are left out",) if lacking else ()
     maker = _Maker(trace, shape)
-    calls = tuple(maker.call(number, one) for number, one in enumerate(trace.requests))
-    return Asked(calls=calls, notes=maker.notes())
+    calls = tuple(maker.call(number, one) for number, one in enumerate(requests))
+    return Asked(calls=calls, notes=(*maker.notes(), *notes))
 
 
-def _check_exact(trace: Trace, shape: Shape) -> None:
-    lacking = sum(one.prompt is None or one.response is None for one in trace.requests)
-    if lacking:
+def _exact(trace: Trace, shape: Shape) -> tuple[Traced, ...]:
+    """The requests whose answers are known by their tokens. LoadError where there are none."""
+    known = tuple(one for one in trace.requests if one.prompt and one.response)
+    if not known:
         raise LoadError(
-            f"--exact: {lacking} of {len(trace.requests)} requests have no recorded tokens;"
-            " record with --record-privacy tokens, and leave out answers that failed with --limit"
+            "--exact: the trace has no recorded tokens; record with --record-privacy tokens or text"
         )
     if shape.scaling != Scaling() or shape.free_length or shape.text:
         raise LoadError(
             "--exact: the recorded tokens have their lengths; leave out scaling, --free-length and"
             " --prompts text"
         )
+    return known
 
 
 class _Maker:
@@ -139,7 +143,7 @@ class _Maker:
         if found is None:
             rng = random.Random(f"{self._shape.seed} {name}")
             vocab, reserved = self._shape.vocab or 1 << 16, self._shape.reserved
-            drawn = (rng.randrange(vocab) for _ in range(2 * size + 64))
+            drawn = rng.choices(range(vocab), k=2 * size + 64)
             found = tuple(token for token in drawn if token not in reserved)[:size]
             if self._trace.block:
                 self._blocks[name] = found
