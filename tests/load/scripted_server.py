@@ -42,6 +42,9 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.startswith("/v1/"):
+            self._json(404, {"error": {"message": f"no {self.path} here"}})
+            return
         self.server.seen.append((self.path, body, dict(self.headers)))
         how = body["model"]
         if how in ("busy", "refuses", "fails"):

@@ -143,6 +143,13 @@ def test_blocks_that_are_shared_are_found_in_the_cache(ours, capsys, tmp_path):
         capsys, path, "--url", server.url, "--scale-input", 0.125, "--closed-loop", 1
     )
     assert code == 0, err
+    first = told["figures"]["hit_rate"][0]
+    words = (path, "--url", server.url, "--scale-input", 0.125, "--closed-loop", 1)
+    code, told, err = ask(capsys, *words)
+    assert code == 0 and told["figures"]["hit_rate"][0] > 0.95 > first
+    code, told, err = ask(capsys, *words, "--flush-cache")
+    assert code == 0 and "prefix cache was emptied first" in err
+    assert told["figures"]["hit_rate"][0] == first
     assert told["best_hit_rate"] > 0.7
     assert told["figures"]["hit_rate"][0] == pytest.approx(told["best_hit_rate"], abs=0.02)
 
@@ -151,6 +158,7 @@ def test_blocks_that_are_shared_are_found_in_the_cache(ours, capsys, tmp_path):
     ("words", "told"),
     [
         (["--exact"], "--exact: the server is no AnyChip server"),
+        (["--flush-cache"], "/flush_cache: HTTP"),
         (["--speed", "2", "--closed-loop", "2"], "the server sets the pace"),
         (["--limit", "0"], "--limit: 0 is under the least value 1"),
         (["--scale-input", "0"], "--scale-input: 0.0 is under"),

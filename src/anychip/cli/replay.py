@@ -84,6 +84,9 @@ class ReplayOptions:
     slo_tpot: float | None = declared(
         None, _flag("--slo-tpot", "and takes so long a token at most", "MS", low=1e-3, high=1e9)
     )
+    flush_cache: bool = declared(
+        False, _flag("--flush-cache", "empty the server's prefix cache first (POST /flush_cache)")
+    )
     output: str | None = declared(
         None, _flag("--output", "write JSON, Markdown, a plot and each answer's times here", "DIR")
     )
@@ -157,6 +160,7 @@ def _wish(file: Path, options: ReplayOptions, key: str | None) -> Wish:
             exact=options.exact,
             scaling=_scaling(options),
         ),
+        flush=options.flush_cache,
         slo=Slo(ttft_s=_seconds(options.slo_ttft), tpot_s=_seconds(options.slo_tpot)),
     )
     refuse_speed(wish)

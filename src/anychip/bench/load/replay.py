@@ -24,7 +24,7 @@ PAGE = 16
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be replayed, and how. speed: of the time axis; closed: callers of a closed loop in
     place of the trace's arrivals. shape: `vocab` and `reserved` are filled in from what the server
-    tells. slo: limits of a good answer."""
+    tells. slo: limits of a good answer. flush: empty the server's prefix cache first."""
 
     file: Path
     url: str
@@ -35,6 +35,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     closed: int | None = None
     shape: Shape = Shape()
     slo: Slo = Slo()
+    flush: bool = False
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,9 @@ async def replay(wish: Wish, watcher: Watcher) -> Replay:
         client.model = served.model
         asked = calls_of(trace, _shape(wish.shape, served))
         notes = (*trace.notes, *asked.notes, *_warnings(trace, asked, served))
+        if wish.flush:
+            await client.post("/flush_cache", {}, beside=True)
+            notes = (*notes, "the server's prefix cache was emptied first")
         watcher.begins(asked.calls, wish, notes)
         run = await _run(asked.calls, client, wish, watcher.answered)
         equal = await _as_recorded(asked.calls, run, client) if wish.shape.exact else None

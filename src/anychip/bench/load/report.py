@@ -93,7 +93,11 @@ def _hits(found: Replay) -> str:
     if best is None:
         return f"hit rate: {told}"
     size = found.page_size
-    return f"hit rate: {told}; at best {best:.1%} with room for all in pages of {size} tokens"
+    warm = ", so the cache was warm" if rate is not None and rate.value > best + 0.01 else ""
+    return (
+        f"hit rate: {told}; from an empty cache with room for all in pages of {size} tokens it"
+        f" would be {best:.1%} at best{warm}"
+    )
 
 
 def _goodput(figures: Figures) -> str:
