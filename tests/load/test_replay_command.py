@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import threading
 
 import pytest
 from scripted_server import plain_server
 
 from anychip.__main__ import main
+from anychip.bench.load.replay import Watcher, Wish
+from anychip.bench.load.report import markdown
+from anychip.cli.replay import _interruptible
 from scripted_engine import VOCAB
 from served import config_for, model_folder, running
 
@@ -177,3 +183,20 @@ def test_without_an_address_or_a_server_it_says_so(azure, capsys):
     assert "--url: name the server to ask" in capsys.readouterr().err
     assert main(["replay", str(azure), "--url", "http://127.0.0.1:1"]) == 2
     assert "http://127.0.0.1:1/v1/models: Cannot connect" in capsys.readouterr().err
+
+
+def test_ctrl_c_tells_what_was_seen_until_then(plain, tmp_path):
+    """The second request is due in two hours."""
+    path = tmp_path / "slow.csv"
+    path.write_text(AZURE.splitlines()[0] + "\n2023-11-16 18:17:03,4,2\n2023-11-16 20:17:03,4,2\n")
+
+    class Impatient(Watcher):
+        def answered(self, answer):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    found = asyncio.run(_interruptible(Wish(file=path, url=plain.url), Impatient()))
+    assert (found.figures.interrupted, found.figures.unanswered) == (True, 0)
+    assert found.figures.succeeded == 1
+    assert "INTERRUPTED with 0 under way" in markdown(found)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -82,6 +82,7 @@ def run(argv: Sequence[str]) -> int:
         if not getattr(options, name):
             raise ConfigError(f"--{name}: it is needed; see anychip record --help")
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel("WARNING")
     from anychip.bench.load.calls import LoadError
     from anychip.server.listening import bind
 

@@ -83,7 +83,7 @@ def _loop(found: Replay) -> str:
         )
     else:
         text = f"open loop: {rounded(found.seconds)} s of arrivals at speed {figures.speed:g}"
-    ended = ", INTERRUPTED before its end" if figures.interrupted else ""
+    ended = f", INTERRUPTED with {figures.unanswered} under way" if figures.interrupted else ""
     return f"{text}; it took {rounded(figures.seconds)} s{ended}"
 
 
