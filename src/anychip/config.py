@@ -56,6 +56,11 @@ HTTP_ALONE = (
     "operator_timing_interval",
     "telemetry_interval",
     "shutdown_timeout",
+    "record",
+    "record_privacy",
+    "record_max_bytes",
+    "record_keep",
+    "allow_exact_replay",
 )
 """Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""
 

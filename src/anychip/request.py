@@ -37,6 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     output ends with the others.
     logprobs: 0: of each token of the output, n: of the n likeliest besides. prompt_logprobs: the
     same of the prompt's tokens from position prompt_logprobs_from on.
+    emit: the tokens that are produced, whatever is sampled; empty: those that are sampled.
     """
 
     max_tokens: int
@@ -59,6 +60,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
     prompt_logprobs_from: int = 1
+    emit: tuple[int, ...] = ()
 
     @property
     def shapes_logits(self) -> bool:

@@ -16,7 +16,7 @@ from anychip.contract.registration import Chip
 from anychip.contract.tensor import Buffer
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
-from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
+from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each, staging_words
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
 from anychip.run.choosing import Shapes, read_told, share_out
@@ -132,7 +132,7 @@ class Runner:
             self._staging.copy_masks(sizes)
 
     def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
-        tokens = tuple(tokens_of_rows(plan, self._read_tokens(program, sizes)))
+        tokens = emitted(plan, tokens_of_rows(plan, self._read_tokens(program, sizes)))
         self._sampled[[row.slot for row in plan.rows]] = tokens
         if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
             return StepResult(tokens=tokens)
@@ -200,6 +200,15 @@ class Runner:
             log.log(self.checker.counts.level, "%s", self.checker.counts)
             self._allocated.callback(self.checker.close)
         self._allocated.close()
+
+
+def emitted(plan: StepPlan, tokens: list[int]) -> tuple[int, ...]:
+    """The tokens that go on: those that rows name, else what they sampled. A row that found no
+    number to choose by stays so: the model's failure is not papered over."""
+    return tuple(
+        token if row.emit == NOT_EMITTED or token == NOT_SAMPLED else row.emit
+        for row, token in zip(plan.rows, tokens, strict=True)
+    )
 
 
 def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:
