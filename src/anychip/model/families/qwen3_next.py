@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from anychip.model.config import DeltaConfig, ExpertsConfig, LayerConfig, ModelConfig
 from anychip.model.delta_sources import delta_sources, gated_attention_sources
 from anychip.model.errors import CheckpointError, unsupported
-from anychip.model.expert_sources import expert_sources
+from anychip.model.expert_sources import sparse_sources
 from anychip.model.experts_config import (
     GGUF_KEYS,
     gguf_experts,
@@ -24,15 +26,9 @@ from anychip.model.layers.attention import attention
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.delta import delta_layer
 from anychip.model.layers.experts import mixture
-from anychip.model.naming import GGUF, HF_EXPERTS, Naming
+from anychip.model.naming import GGUF, HF_EXPERTS
 from anychip.model.network import NetworkInputs
-from anychip.model.sources import (
-    LayerTensors,
-    WeightSource,
-    embedding,
-    head_sources,
-    mlp_sources,
-)
+from anychip.model.sources import LayerTensors, WeightSource
 from anychip.ops.trace import Ops
 from anychip.ops.value import Value
 
@@ -138,14 +134,9 @@ def _recurrent(read: Fields) -> tuple[bool, ...]:
     return tuple(bool(mark) for mark in marks[:layers])
 
 
-def _sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
-    found = [embedding(config, naming)]
-    for i in range(config.layers):
-        layer = LayerTensors(config, naming, i)
-        mixing = delta_sources if config.layer(i).recurrent else gated_attention_sources
-        found += mixing(layer)
-        found += expert_sources(layer) if config.layer(i).experts else mlp_sources(layer)
-    return (*found, *head_sources(config, naming))
+def _mixing_sources(layer: LayerTensors) -> Iterator[WeightSource]:
+    one = delta_sources if layer.config.layer(layer.i).recurrent else gated_attention_sources
+    return one(layer)
 
 
 def _mixing(
@@ -194,6 +185,6 @@ QWEN3_NEXT = Family(
     gguf="qwen3next",
     gguf_config=_from_gguf,
     gguf_names=replace(_GGUF_NAMES, optional={"delta_in": "ssm_in"}),
-    sources=_sources,
+    sources=partial(sparse_sources, mixing=_mixing_sources),
     network=_network,
 )
