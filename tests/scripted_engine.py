@@ -21,6 +21,7 @@ from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import CacheLimits, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
+from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 IM_START, EOS = 256, 257
@@ -157,6 +158,7 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         max_queued=config.max_queued_requests,
         waiting_timeout_s=config.waiting_timeout,
         running_timeout_s=config.running_timeout,
+        hooks=SchedulerHooks(force_retract_every=config.force_retract_every),
     )
     scheduler = Scheduler(limits, frozenset({EOS}), asked)
     polite = "polite" in options

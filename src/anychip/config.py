@@ -53,6 +53,12 @@ HTTP_ALONE = (
     "max_concurrent_requests",
     "enable_metrics",
     "shutdown_timeout",
+    "log_format",
+    "access_log",
+    "otlp_traces_endpoint",
+    "otlp_service_name",
+    "trace_sample",
+    "profile_dir",
 )
 """Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""
 

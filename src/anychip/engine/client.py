@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.engine.suspects import Suspects
 from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
-from anychip.request import FinishReason, Request, StepOutput
+from anychip.request import FinishReason, Mark, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 
 DEFAULT_BUILDER = "anychip.engine.build:build_served_engine"
@@ -103,6 +103,8 @@ class EngineClient:
         self._flushes: dict[int, asyncio.Future[bool]] = {}
         self._flush_number = 0
         self.stats = SchedulerStats()
+        self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
+        """Told of the timeline of every traced request, also where nobody reads it any more."""
 
     async def start(self) -> EngineInfo:
         """Start the engine. StartError, with a text for the user, where it cannot start."""
@@ -246,6 +248,8 @@ class EngineClient:
         return stream
 
     def _deliver(self, output: StepOutput) -> None:
+        if output.timeline and self.on_timeline is not None:
+            self.on_timeline(output.request_id, output.timeline)
         stream = self._streams.get(output.request_id)
         if stream is None:
             return  # aborted here before the engine knew

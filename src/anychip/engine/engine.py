@@ -16,6 +16,7 @@ from anychip.engine.grammar_queue import GrammarQueue, failed
 from anychip.engine.grammars import EngineGrammars
 from anychip.engine.overlap import OverlappedSteps
 from anychip.engine.steps import InlineSteps, StepRunner, Steps
+from anychip.engine.timelines import Timelines
 from anychip.plan import SchedulerStats, StepPlan
 from anychip.request import Failure, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -50,11 +51,13 @@ class Engine:
         self._checked = time.monotonic()
         self._grammars = grammars
         self._compiling = None if grammars is None else GrammarQueue(grammars)
+        self._timelines = Timelines()
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused (ValueError) with a clear text."""
         if request.params.grammar is None:
             self.scheduler.add(request)
+            self._timelines.begin(request, compiling=False)
             return
         if self._compiling is None:
             raise RequestRefused(f"request {request.id!r} has a grammar; this engine knows none")
@@ -62,6 +65,7 @@ class Engine:
             raise RequestRefused(f"request id {request.id!r} is in use; choose another")
         self.scheduler.refuse(request)
         self._compiling.add(request)
+        self._timelines.begin(request, compiling=True)
 
     def abort(self, request_id: str) -> bool:
         """End the request of exactly this id; False where there is none."""
@@ -83,7 +87,8 @@ class Engine:
         """One step. A fatal device error propagates; another ends the step's requests."""
         self._take_compiled()
         outputs, self._outputs = self._outputs, []
-        return outputs + self._step()
+        outputs += self._step()
+        return self._timelines.handed_over(outputs) if self._timelines else outputs
 
     def _take_compiled(self) -> None:
         """Queue those whose grammar is compiled."""
@@ -97,6 +102,7 @@ class Engine:
                 continue
             try:
                 self.scheduler.add(one)
+                self._timelines.compiled(one.id)
             except RequestRefused as error:  # the queue has filled up meanwhile
                 later = isinstance(error, QueueFull)
                 failure = Failure.WAITED_TOO_LONG if later else Failure.INTERNAL
@@ -116,7 +122,9 @@ class Engine:
             if error.fatal:
                 raise
             log.error("step %d failed: %s", plan.step, error)
+            self._timelines.lost(plan)
             return self.scheduler.fail(plan, str(error))
+        self._timelines.landed(plan, seconds)
         outputs = self.scheduler.commit(plan, result, seconds)
         self._check_when_idle()
         return outputs
@@ -127,6 +135,8 @@ class Engine:
 
     def _launch(self, plan: StepPlan | None) -> None:
         if plan is not None:
+            if self._timelines:
+                self._timelines.planned(plan, self.scheduler.place_of)
             self._in_flight.append(plan)
             self._steps.launch(plan)
 

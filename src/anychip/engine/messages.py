@@ -86,11 +86,17 @@ class Boot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A line for the server's log. level: logging's number. passing: see `Passing`."""
+    """A line for the server's log. level: logging's number. passing: see `Passing`.
+
+    logger: who writes it. facts: see `log_lines.facts_of`. when: seconds since 1970; 0: now.
+    """
 
     level: int
     text: str
     passing: bool = False
+    logger: str = "anychip.engine"
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    when: float = 0.0
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):

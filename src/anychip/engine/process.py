@@ -19,6 +19,7 @@ import msgspec
 
 from anychip.config import ServeConfig
 from anychip.engine.connection import Connection, PeerGone
+from anychip.engine.log_lines import facts_of
 from anychip.engine.messages import (
     Abort,
     Boot,
@@ -163,7 +164,15 @@ class _Forwarder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record; one that cannot be formatted is told on standard error."""
         try:
-            self._connection.send(LogLine(record.levelno, self.format(record)))
+            self._connection.send(
+                LogLine(
+                    record.levelno,
+                    self.format(record),
+                    logger=record.name,
+                    facts=facts_of(record),
+                    when=record.created,
+                )
+            )
         except PeerGone:
             return  # the loop notices on its own
         except Exception:  # noqa: BLE001 (logging's rule: reported by handleError, never raised)

@@ -13,6 +13,7 @@ import msgspec
 
 from anychip.engine.child import KILL_PATIENCE_S, EngineChild, describe_exit
 from anychip.engine.connection import PeerGone
+from anychip.engine.log_lines import FACTS
 from anychip.engine.messages import (
     Abort,
     Boot,
@@ -294,5 +295,10 @@ def _tell(line: LogLine) -> None:
     """Write a line of the engine's into this process's log."""
     if line.passing:
         logging.getLogger(LOGGER).log(line.level, Passing(line.text))
-    else:
-        log.log(line.level, "%s", line.text)
+        return
+    writer = logging.getLogger(line.logger)
+    if writer.isEnabledFor(line.level):
+        facts = {FACTS: line.facts}
+        record = writer.makeRecord(writer.name, line.level, "", 0, line.text, (), None, extra=facts)
+        record.created = line.when or record.created
+        writer.handle(record)

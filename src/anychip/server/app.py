@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import Scope
 
 from anychip.server import health, native
 from anychip.server.auth import KeyCheck, OriginCheck
@@ -51,6 +52,12 @@ ROUTES = (
     Route("/openapi.json", openapi, methods=_GET),
     Route("/metrics", health.metrics, methods=_GET),
 )
+
+
+def route_of(scope: Scope) -> str | None:
+    """The pattern that a call's path was found by; None before it was, and for unknown ones."""
+    found = [route.path for route in ROUTES if route.endpoint is scope.get("endpoint")]
+    return scope["path"] if scope["path"] in found else next(iter(found), None)
 
 
 def build_app(service: Service) -> Starlette:
