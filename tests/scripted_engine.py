@@ -21,6 +21,7 @@ from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import CacheLimits, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
+from anychip.run.timed_run import Watching
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
@@ -45,6 +46,7 @@ def next_token(last: int, noise: float = 0.0) -> int:
 class ScriptedRunner:
     def __init__(self, step_s: float, polite: bool = False) -> None:
         self.step_s, self.polite = step_s, polite
+        self.watching = Watching()
 
     def run(self, plan: StepPlan) -> StepResult:
         time.sleep(self.step_s)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from anychip.plan import StepPlan, StepResult
+from anychip.run.timed_run import Watching
 
 Landed = tuple[StepResult, float]
 """What a step sampled, and the seconds that it took."""
@@ -14,6 +15,8 @@ Landed = tuple[StepResult, float]
 
 class StepRunner(Protocol):
     """What computes a plan: `run.runner.Runner`, or a script in tests."""
+
+    watching: Watching
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step. Raises ChipError."""

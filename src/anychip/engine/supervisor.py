@@ -15,21 +15,17 @@ from anychip.engine.child import KILL_PATIENCE_S, EngineChild, describe_exit
 from anychip.engine.connection import PeerGone
 from anychip.engine.log_lines import FACTS
 from anychip.engine.messages import (
-    Abort,
+    Answer,
     Boot,
     Close,
+    Command,
     Died,
     EngineInfo,
     EngineMessage,
-    Flush,
-    Flushed,
     LogLine,
     Ready,
-    Refused,
     StartError,
     StartFailed,
-    StepMessage,
-    Submit,
 )
 from anychip.engine.passing import LOGGER, Passing
 
@@ -65,7 +61,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class EngineListener(Protocol):
     """Who is told what the engine says. Called on the event loop; must not block."""
 
-    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+    def on_message(self, message: Answer) -> None:
         """The engine said something about requests."""
 
     def on_down(self, reason: str) -> None:
@@ -82,7 +78,7 @@ class Child(Protocol):
     async def receive(self) -> EngineMessage:
         """The next message. PeerGone when the process has ended."""
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Send commands."""
 
     async def end(self, patience_s: float) -> int | None:
@@ -131,7 +127,7 @@ class Supervisor:
         self._task = asyncio.create_task(self._run())
         return await self._started
 
-    def send(self, items: Sequence[Submit | Abort | Flush]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Pass commands on; they are lost where no engine runs."""
         if self._child is not None:
             self._child.send(items)

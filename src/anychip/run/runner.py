@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +25,7 @@ from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
+from anychip.run.timed_run import StepWatch, WatchedMemory, Watching, run_watched
 from anychip.run.weights import DeviceWeights
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class Runner:
     """One model on one chip; owns the weights from here on. The engine's thread alone calls it.
 
     checker: where it is set, every step is checked. shapes: what shapes logits; as it is made, it
-    knows no grammar.
+    knows no grammar. watching: who is told what it does.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class Runner:
     ) -> None:
         """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
         self._chip, self._plan, self._weights = chip, plan, weights
+        self.watching = Watching()
+        self._memory = WatchedMemory(chip.memory, self.watching)
         self._tables = PageTables(limits.max_running, plan.most_pages)
         steps = StepLimits(limits.max_running, limits.step_tokens)
         self._largest = max(largest_sizes(plan, steps), key=staging_words)
@@ -63,7 +67,7 @@ class Runner:
             stack.callback(free_cache, chip.memory, self._caches)
             self._states = allocate_states(chip.memory, plan.states, limits.state_slots)
             stack.callback(free_states, chip.memory, self._states)
-            self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
+            self._host_pages = HostPages(self._memory, self._caches, limits.host_slots)
             self._allocated = stack.pop_all()
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
@@ -77,6 +81,16 @@ class Runner:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step and wait for its tokens. Raises ChipError."""
+        watch = self.watching.watch
+        if watch is None:
+            return self._run(plan, None)
+        begun = time.monotonic()
+        try:
+            return self._run(plan, watch)
+        finally:
+            watch.step(plan, begun, time.monotonic())
+
+    def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
         self._host_pages.run(plan.moves)
         self._tables.apply(plan.changes)
         self.shapes.begin(plan)
@@ -91,11 +105,11 @@ class Runner:
         if sizes.choice.entries > self._largest.choice.entries:
             self._grow_staging(sizes.choice.entries)
         self._staging.fill(plan, sizes, self._sampled, entries)
-        program = self._compute(plan, sizes)
+        program = self._compute(plan, sizes, watch)
         self.last = program
         return self._result(plan, program, sizes)
 
-    def _compute(self, plan: StepPlan, sizes: Sizes) -> StepProgram:
+    def _compute(self, plan: StepPlan, sizes: Sizes, watch: StepWatch | None) -> StepProgram:
         masks = None
         if sizes.choice.mask_words:
             masks = self.shapes.make_masks(plan, sizes, self._staging)
@@ -103,6 +117,12 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
+        if watch is not None and watch.operators:
+            early, late = program.halves
+            run_watched(early, self._chip.queue, watch)
+            self._copy_masks(masks, sizes)
+            run_watched(late, self._chip.queue, watch)
+            return program
         program.run()
         self._copy_masks(masks, sizes)
         program.run_late()
@@ -121,7 +141,7 @@ class Runner:
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
             return StepResult(tokens=tokens, forced=forced, errors=errors)
-        logprobs, scores = share_out(plan, read_told(program, self._chip.memory))
+        logprobs, scores = share_out(plan, read_told(program, self._memory))
         return StepResult(
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )
@@ -129,7 +149,7 @@ class Runner:
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
         tokens = self._drawn[: sizes.samples]
         if sizes.samples:
-            self._chip.memory.copy_out(program.tokens, tokens.data)
+            self._memory.copy_out(program.tokens, tokens.data)
         else:
             self._chip.queue.synchronize(None)
         found: list[int] = tokens.tolist()
@@ -142,7 +162,7 @@ class Runner:
         self._allocated.callback(self._chip.memory.free, self._arena)
 
     def _stage(self, owner: ExitStack) -> Staging:
-        memory, page_size = self._chip.memory, self._plan.group.page_size
+        memory, page_size = self._memory, self._plan.group.page_size
         states = self._plan.states is not None
         staging = Staging(memory, self._largest, self._tables, page_size, states=states)
         owner.callback(memory.free, staging.buffer)

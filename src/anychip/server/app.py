@@ -16,6 +16,7 @@ from anychip.server.messages import count_tokens, create_message
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
+from anychip.server.profile import start_profile, stop_profile
 from anychip.server.responses import (
     cancel_response,
     create_response,
@@ -46,6 +47,8 @@ ROUTES = (
     Route("/detokenize", native.detokenize, methods=_POST),
     Route("/flush_cache", native.flush_cache, methods=_POST),
     Route("/abort_request", native.abort_request, methods=_POST),
+    Route("/start_profile", start_profile, methods=_POST),
+    Route("/stop_profile", stop_profile, methods=_POST),
     Route("/health", health.health, methods=_GET),
     Route("/ready", health.ready, methods=_GET),
     Route("/server_info", health.server_info, methods=_GET),
