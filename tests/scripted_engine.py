@@ -21,7 +21,7 @@ from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import CacheLimits, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
-from anychip.run.timed_run import Watching
+from anychip.run.watched import Watching
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter, defaultdict
 
+import msgspec
 import pytest
 
 from answers.equality import config, greedy
@@ -103,6 +104,17 @@ def test_a_profile_shows_steps_operators_copies_and_python(offline, tmp_path):
     kinds = {e["name"] for e in found["scheduler: plan, wait, commit"]}
     assert kinds == {"plan", "wait", "commit"}
     assert any(name.startswith("Python: ") for name in found)
+
+
+def test_masks_come_in_time_while_operators_are_waited_for(offline, tmp_path):
+    params = msgspec.structs.replace(greedy(6), allowed_token_ids=(65, 66, 67))
+    plain = offline.generate(PROMPTS, params)
+    path, ends = tmp_path / "masks.json", Ends()
+    offline.engine.start_profile(ProfileWish(path=str(path), seconds=60.0), ends)
+    assert offline.generate(PROMPTS, params)[0].token_ids == plain[0].token_ids
+    offline.engine.stop_profile()
+    ends.wait()
+    assert "mask_logits" in {e["name"] for e in slices(path)["operators, each waited for"]}
 
 
 def test_a_profile_ends_by_itself_and_another_may_begin(offline, tmp_path):

@@ -39,7 +39,7 @@ _ENGINE = 1
 
 
 class Profile:
-    """A profile from its start to its file. It is a `run.timed_run.StepWatch`.
+    """A profile from its start to its file. It is a `run.watched.StepWatch`.
 
     on_end: told from a thread of the profile's own, once the file is written or could not be.
     """
@@ -87,6 +87,8 @@ class Profile:
 
     def step(self, plan: StepPlan, begin: float, end: float) -> None:
         """See StepWatch."""
+        if self.over:
+            return
         prefill = [row for row in plan.rows if len(row.tokens) > 1 or row.start == 0]
         self._add(
             _STEPS,

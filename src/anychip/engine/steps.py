@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from anychip.plan import StepPlan, StepResult
-from anychip.run.timed_run import Watching
+
+if TYPE_CHECKING:
+    from anychip.run.watched import Watching
 
 Landed = tuple[StepResult, float]
 """What a step sampled, and the seconds that it took."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from anychip.contract.operators import Launch
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
-from anychip.ops.bind import ArenaTooSmall, BoundCall, BoundProgram, Operands, bind
+from anychip.ops.bind import ArenaTooSmall, BoundProgram, Operands, bind
 from anychip.run.model_plan import Decide, ModelPlan, trace_step
 from anychip.run.sizes import KEPT, Sizes
 
@@ -18,7 +18,8 @@ from anychip.run.sizes import KEPT, Sizes
 class StepProgram:
     """One step ready to run: its launches (one where the chip captures), tokens and logits.
 
-    late: those that read the masks. late_from: the first of their calls in `bound`.
+    late: those that read the masks; they begin with call `late_from` of the bound ones, None
+    where there are none.
     """
 
     launches: tuple[Launch, ...]
@@ -37,12 +38,6 @@ class StepProgram:
         """Queue the rest, behind the masks."""
         for launch in self.late:
             launch()
-
-    @property
-    def halves(self) -> tuple[tuple[BoundCall, ...], tuple[BoundCall, ...]]:
-        """The same two parts call by call, also where the chip makes one launch of each."""
-        calls, border = self.bound.calls, self.late_from
-        return (calls, ()) if border is None else (calls[:border], calls[border:])
 
 
 class Programs:
@@ -87,10 +82,8 @@ class Programs:
             bound = bind(traced, self._operands(sizes), self._chip.memory)
         split = len(bound.calls) if traced.late_from is None else traced.late_from
         early, late = self._captured(bound.launches[:split]), self._captured(bound.launches[split:])
-        results = bound.results
-        return StepProgram(
-            early, results["tokens"], results["logits"], bound, late, traced.late_from
-        )
+        found = bound.results
+        return StepProgram(early, found["tokens"], found["logits"], bound, late, traced.late_from)
 
     def _captured(self, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
         if self._chip.capture is None or not launches:

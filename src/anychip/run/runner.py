@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
-from anychip.run.timed_run import StepWatch, WatchedMemory, Watching, run_watched
+from anychip.run.watched import StepWatch, WatchedMemory, Watching, run_watched
 from anychip.run.weights import DeviceWeights
 
 if TYPE_CHECKING:
@@ -118,10 +119,7 @@ class Runner:
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
         if watch is not None and watch.operators:
-            early, late = program.halves
-            run_watched(early, self._chip.queue, watch)
-            self._copy_masks(masks, sizes)
-            run_watched(late, self._chip.queue, watch)
+            run_watched(program, self._chip.queue, partial(self._copy_masks, masks, sizes), watch)
             return program
         program.run()
         self._copy_masks(masks, sizes)

@@ -7,7 +7,7 @@ compare operators; their sum is not what a step takes.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.ops.bind import BoundCall
 from anychip.plan import StepPlan
+from anychip.run.programs import StepProgram
 
 
 class StepWatch(Protocol):
@@ -45,8 +46,21 @@ class Watching:
     watch: StepWatch | None = None
 
 
-def run_watched(calls: Sequence[BoundCall], queue: Queue, watch: StepWatch) -> None:
-    """Launch calls in order and wait after each. Raises ChipError."""
+def run_watched(
+    program: StepProgram, queue: Queue, before_late: Callable[[], None], watch: StepWatch
+) -> None:
+    """Run a step call by call, also where the chip makes one launch of it; wait after each.
+
+    before_late: called before the calls that read the masks. Raises ChipError.
+    """
+    calls = program.bound.calls
+    late_from = len(calls) if program.late_from is None else program.late_from
+    _run_calls(calls[:late_from], queue, watch)
+    before_late()
+    _run_calls(calls[late_from:], queue, watch)
+
+
+def _run_calls(calls: Sequence[BoundCall], queue: Queue, watch: StepWatch) -> None:
     for call in calls:
         begun = time.monotonic()
         call.launch()
