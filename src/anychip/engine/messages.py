@@ -66,14 +66,14 @@ class Flush(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class ProfileWish(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A profile: the file that it becomes, and when it ends by itself.
 
-    steps: None: only by time, bytes, or when it is told to. activities: "CPU" (Python stacks),
+    steps: None: only by time, bytes, or when it is told to. activities: "PYTHON" (stacks),
     "OPERATORS" (each waited for), "COPIES".
     """
 
     path: str
     seconds: float
     steps: int | None = None
-    activities: tuple[str, ...] = ("CPU", "OPERATORS", "COPIES")
+    activities: tuple[str, ...] = ("PYTHON", "OPERATORS", "COPIES")
 
 
 class StartProfile(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -165,7 +165,7 @@ class Profile:
             self._on_end(told)
 
     def _look_until_over(self) -> None:
-        python = "CPU" in self.wish.activities
+        python = "PYTHON" in self.wish.activities
         while not self.over:
             now = time.monotonic()
             if python:

@@ -23,16 +23,17 @@ from anychip.settings import user_path
 MOST_SECONDS, MOST_STEPS = 60.0, 10_000
 """A profile ends by itself after so long, or so many steps."""
 
-ACTIVITIES = {"CPU": "CPU", "OPERATORS": "OPERATORS", "COPIES": "COPIES", "GPU": "OPERATORS"}
-"""What may be asked for, and what that is; "GPU" is how SGLang's clients ask for operators."""
+_OURS = ("PYTHON", "OPERATORS", "COPIES")
+ACTIVITIES = {**{name: name for name in _OURS}, "CPU": "PYTHON", "GPU": "OPERATORS"}
+"""What may be asked for, and what that is; the last two are words of SGLang's clients."""
 
 
 class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Body of /start_profile, as SGLang's.
 
     output_dir: a folder in --profile-dir, which is used where none is named. num_steps, seconds:
-    when the profile ends by itself; whichever comes first. activities: "CPU" (Python stacks),
-    "OPERATORS" (or "GPU": each operator, waited for), "COPIES"; all of them where none is named.
+    when the profile ends by itself; whichever comes first. activities: "PYTHON" (or "CPU":
+    stacks), "OPERATORS" (or "GPU": each, waited for), "COPIES"; all of them where none is named.
     profile_id: how the file's name begins.
     """
 
