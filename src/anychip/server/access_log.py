@@ -25,21 +25,33 @@ MAX_PATH_CHARS = 256
 
 
 class AccessLog:
-    """Writes the lines. as_json: an object a line, otherwise words and NAME=VALUE pairs."""
+    """Writes the lines. path: None: standard output. as_json: an object a line, otherwise words
+    and NAME=VALUE pairs. Raises OSError where the file cannot be opened."""
 
-    def __init__(self, target: logging.StreamHandler[Any], *, as_json: bool) -> None:
-        self._target = target
+    def __init__(self, path: Path | None, *, as_json: bool) -> None:
+        self._file = None if path is None else _PrivateFile(path)
         self._as_json = as_json
+        self._failing = False
 
     def write(self, record: CallRecord) -> None:
-        """One line for a call that is over."""
+        """One line for a call that is over. A full disk is told once, until it has room again."""
         facts = facts_of(record)
         line = msgspec.json.encode(facts).decode() if self._as_json else _words(facts)
-        self._target.handle(logging.makeLogRecord({"msg": line}))
+        try:
+            stream = sys.stdout if self._file is None else self._file.current()
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: standard output was closed
+            if not self._failing:
+                log.error("--access-log: lines are lost: %s", error)
+            self._failing = True
+        else:
+            self._failing = False
 
     def close(self) -> None:
         """Close the file."""
-        self._target.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def facts_of(record: CallRecord) -> dict[str, Any]:
@@ -110,12 +122,11 @@ def open_access_log(config: ServeConfig) -> AccessLog | None:
     """What --access-log names; "-" is standard output. StartError where it cannot be written."""
     if config.access_log is None:
         return None
-    as_json = config.log_format == "json"
-    if config.access_log == "-":
-        return AccessLog(logging.StreamHandler(sys.stdout), as_json=as_json)
-    path = user_path(config.access_log, "--access-log")
+    path = None
+    if config.access_log != "-":
+        path = user_path(config.access_log, "--access-log")
     try:
-        return AccessLog(_PrivateFile(path), as_json=as_json)
+        return AccessLog(path, as_json=config.log_format == "json")
     except OSError as error:
         raise StartError(
             f"--access-log: cannot write {path}: {error.strerror}; name a file in a folder that "
@@ -127,25 +138,17 @@ class _PrivateFile(WatchedFileHandler):
     """A file that its user alone reads; opened again where a rotation has moved it away."""
 
     def __init__(self, path: Path) -> None:
-        self._failing = False
         super().__init__(path, encoding="utf-8")
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=_open_private)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a line. A disk that is full is told once, until it has room again."""
-        try:
-            self.reopenIfNeeded()
-            self.stream = self.stream or self._open()
-            self.stream.write(record.getMessage() + "\n")
-            self.stream.flush()
-        except OSError as error:
-            if not self._failing:
-                log.error("--access-log: lines are lost: %s", error)
-            self._failing = True
-        else:
-            self._failing = False
+    def current(self) -> TextIOWrapper:
+        """The file that has the name now. Raises OSError."""
+        self.reopenIfNeeded()
+        if self.stream is None:
+            self.stream = self._open()
+        return self.stream
 
 
 def _open_private(path: str, flags: int) -> int:
