@@ -21,6 +21,8 @@ from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.plan import NOT_EMITTED, CacheLimits, Row, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
+from anychip.run.watched import Watching
+from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 IM_START, EOS = 256, 257
@@ -44,6 +46,7 @@ def next_token(last: int, noise: float = 0.0) -> int:
 class ScriptedRunner:
     def __init__(self, step_s: float, polite: bool = False) -> None:
         self.step_s, self.polite = step_s, polite
+        self.watching = Watching()
 
     def run(self, plan: StepPlan) -> StepResult:
         time.sleep(self.step_s)
@@ -161,6 +164,7 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         max_queued=config.max_queued_requests,
         waiting_timeout_s=config.waiting_timeout,
         running_timeout_s=config.running_timeout,
+        hooks=SchedulerHooks(force_retract_every=config.force_retract_every),
     )
     scheduler = Scheduler(limits, frozenset({EOS}), asked)
     polite = "polite" in options

@@ -61,6 +61,12 @@ HTTP_ALONE = (
     "record_max_bytes",
     "record_keep",
     "allow_exact_replay",
+    "log_format",
+    "access_log",
+    "otlp_traces_endpoint",
+    "otlp_service_name",
+    "trace_sample",
+    "profile_dir",
 )
 """Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from anychip.config import ServeConfig
 from anychip.engine.messages import (
     Abort,
+    Answer,
     Boot,
+    Command,
     EngineInfo,
     Flush,
     Flushed,
+    ProfileEnded,
+    ProfileTold,
+    ProfileWish,
     Refused,
+    StartProfile,
     StepMessage,
+    StopProfile,
     Submit,
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
@@ -26,7 +33,7 @@ from anychip.engine.suspects import Suspects
 from anychip.figures import EngineFigures
 from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
-from anychip.request import FinishReason, Request, StepOutput
+from anychip.request import FinishReason, Mark, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 
 DEFAULT_BUILDER = "anychip.engine.build:build_served_engine"
@@ -100,11 +107,15 @@ class EngineClient:
         self._leaving: tuple[list[Request], list[Request]] = ([], [])
         self._backlog = backlog
         self._streams: dict[str, _Stream] = {}
-        self._outbox: list[Submit | Abort | Flush] = []
+        self._outbox: list[Command] = []
         self._flushes: dict[int, asyncio.Future[bool]] = {}
-        self._flush_number = 0
+        self._profile_answers: dict[int, asyncio.Future[str]] = {}
+        self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
+        self._number = 0
         self.stats = SchedulerStats()
         self.figures = EngineFigures()
+        self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
+        """Told of the timeline of every traced request, also where nobody reads it any more."""
 
     async def start(self) -> EngineInfo:
         """Start the engine. StartError, with a text for the user, where it cannot start."""
@@ -192,8 +203,8 @@ class EngineClient:
         """Empty the prefix cache; False where requests run or wait."""
         if not self.ready:
             raise EngineUnavailable(self.reason)
-        self._flush_number += 1
-        number, answer = self._flush_number, asyncio.get_running_loop().create_future()
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
         self._flushes[number] = answer
         self._send(Flush(number))
         try:
@@ -201,12 +212,41 @@ class EngineClient:
         finally:
             self._flushes.pop(number, None)
 
+    async def start_profile(self, wish: ProfileWish) -> None:
+        """Have the engine begin a profile. EngineUnavailable; ValueError says why it did not."""
+        await self._command_profile(lambda number: StartProfile(number, wish))
+
+    async def stop_profile(self) -> ProfileEnded:
+        """End the profile; what became of it. EngineUnavailable; ValueError where none runs."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[ProfileEnded] = loop.create_future()
+        self._profile_ends.append(ended)
+        try:
+            await self._command_profile(StopProfile)
+            return await ended
+        finally:
+            self._profile_ends.remove(ended)
+
+    async def _command_profile(self, command: Callable[[int], StartProfile | StopProfile]) -> None:
+        if not self.ready:
+            raise EngineUnavailable(self.reason)
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
+        self._profile_answers[number] = answer
+        self._send(command(number))
+        try:
+            error = await answer
+        finally:
+            self._profile_answers.pop(number, None)
+        if error:
+            raise ValueError(error)
+
     async def close(self, patience_s: float) -> None:
         """End the engine process; running requests end with an error."""
         self._fail_all("the server is closing")
         await self._supervisor.close(patience_s)
 
-    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+    def on_message(self, message: Answer) -> None:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
@@ -220,10 +260,13 @@ class EngineClient:
             if stream is not None:
                 kind = QueueFull if message.later else RequestRefused
                 stream.fail(kind(message.text))
+        elif isinstance(message, Flushed):
+            _settle(self._flushes.get(message.number), message.done)
+        elif isinstance(message, ProfileTold):
+            _settle(self._profile_answers.get(message.number), message.error)
         else:
-            answer = self._flushes.get(message.number)
-            if answer is not None and not answer.done():
-                answer.set_result(message.done)
+            for ended in self._profile_ends:
+                _settle(ended, message)
 
     def on_down(self, reason: str) -> None:
         """End every request with an error (called by the supervisor)."""
@@ -237,7 +280,8 @@ class EngineClient:
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
         self.figures = msgspec.structs.replace(self.figures, waiting={}, tokens_in_flight=0)
-        for answer in self._flushes.values():
+        waiting: list[asyncio.Future[Any]] = [*self._flushes.values(), *self._profile_ends]
+        for answer in (*waiting, *self._profile_answers.values()):
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
 
@@ -255,6 +299,8 @@ class EngineClient:
         return stream
 
     def _deliver(self, output: StepOutput) -> None:
+        if output.timeline and self.on_timeline is not None:
+            self.on_timeline(output.request_id, output.timeline)
         stream = self._streams.get(output.request_id)
         if stream is None:
             return  # aborted here before the engine knew
@@ -278,7 +324,7 @@ class EngineClient:
         for request_id, stream in streams.items():
             stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
 
-    def _send(self, command: Submit | Abort | Flush) -> None:
+    def _send(self, command: Command) -> None:
         """Everything that is sent in one turn of the event loop travels in one frame."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._send_outbox)
@@ -288,3 +334,11 @@ class EngineClient:
         items, self._outbox = self._outbox, []
         if items:
             self._supervisor.send(items)
+
+
+_T = TypeVar("_T")
+
+
+def _settle(answer: asyncio.Future[_T] | None, result: _T) -> None:
+    if answer is not None and not answer.done():
+        answer.set_result(result)

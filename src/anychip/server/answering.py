@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 import uvicorn
 
-from anychip.server.app import build_app
+from anychip.server.app import build_app, route_of
 from anychip.server.http_server import HttpServer
 from anychip.server.listening import refused, url_of
+from anychip.server.observed import Observed
 from anychip.server.service import Service
 from anychip.server.stop import Stop
+from anychip.server.telling import Telling
 
 log = logging.getLogger("anychip.server")
 
@@ -28,12 +30,14 @@ async def answer_http(
     listening: socket.socket,
     stop: Stop,
     on_ready: Callable[[Service], None] | None,
+    *,
     tls: ssl.SSLContext | None,
+    telling: Telling,
 ) -> None:
     """Answer until asked to stop, then drain. on_ready: called once it is reachable."""
     url = url_of(listening, secure=tls is not None)
     config = uvicorn.Config(
-        build_app(service),
+        Observed(build_app(service), telling, route_of),
         loop="uvloop",
         http="httptools",
         ws="none",
