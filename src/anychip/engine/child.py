@@ -21,6 +21,7 @@ from anychip.engine.messages import (
     Commands,
     EngineMessage,
     Flush,
+    Look,
     Submit,
 )
 
@@ -84,7 +85,7 @@ class EngineChild:
         except msgspec.MsgspecError as error:
             raise PeerGone(f"the engine sent what is no message: {error}") from error
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+    def send(self, items: Sequence[Submit | Abort | Flush | Look | Close]) -> None:
         """Send commands; to a process that has ended they are lost."""
         if not self._writer.is_closing():
             self._writer.write(encode_frame(Commands(list(items))))

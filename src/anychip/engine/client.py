@@ -11,12 +11,15 @@ from typing import Any
 import msgspec
 
 from anychip.config import ServeConfig
+from anychip.engine.evidence import ProcessSeen
 from anychip.engine.messages import (
     Abort,
     Boot,
     EngineInfo,
     Flush,
     Flushed,
+    Look,
+    Looked,
     Refused,
     StepMessage,
     Submit,
@@ -99,9 +102,10 @@ class EngineClient:
         self._leaving: tuple[list[Request], list[Request]] = ([], [])
         self._backlog = backlog
         self._streams: dict[str, _Stream] = {}
-        self._outbox: list[Submit | Abort | Flush] = []
+        self._outbox: list[Submit | Abort | Flush | Look] = []
         self._flushes: dict[int, asyncio.Future[bool]] = {}
-        self._flush_number = 0
+        self._looks: dict[int, asyncio.Future[ProcessSeen]] = {}
+        self._asked = 0
         self.stats = SchedulerStats()
 
     async def start(self) -> EngineInfo:
@@ -185,8 +189,8 @@ class EngineClient:
         """Empty the prefix cache; False where requests run or wait."""
         if not self.ready:
             raise EngineUnavailable(self.reason)
-        self._flush_number += 1
-        number, answer = self._flush_number, asyncio.get_running_loop().create_future()
+        self._asked += 1
+        number, answer = self._asked, asyncio.get_running_loop().create_future()
         self._flushes[number] = answer
         self._send(Flush(number))
         try:
@@ -194,12 +198,26 @@ class EngineClient:
         finally:
             self._flushes.pop(number, None)
 
+    async def look(self, seconds: float, hertz: float) -> ProcessSeen:
+        """What the engine's threads do for some seconds. EngineUnavailable where it cannot tell."""
+        if not self.ready:
+            raise EngineUnavailable(self.reason)
+        self._asked += 1
+        number, answer = self._asked, asyncio.get_running_loop().create_future()
+        self._looks[number] = answer
+        self._send(Look(number, seconds, hertz))
+        try:
+            seen: ProcessSeen = await answer
+            return seen
+        finally:
+            self._looks.pop(number, None)
+
     async def close(self, patience_s: float) -> None:
         """End the engine process; running requests end with an error."""
         self._fail_all("the server is closing")
         await self._supervisor.close(patience_s)
 
-    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+    def on_message(self, message: Refused | Flushed | Looked | StepMessage) -> None:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
@@ -212,10 +230,21 @@ class EngineClient:
             if stream is not None:
                 kind = QueueFull if message.later else RequestRefused
                 stream.fail(kind(message.text))
+        elif isinstance(message, Looked):
+            self._tell_look(message)
         else:
             answer = self._flushes.get(message.number)
             if answer is not None and not answer.done():
                 answer.set_result(message.done)
+
+    def _tell_look(self, message: Looked) -> None:
+        answer = self._looks.get(message.number)
+        if answer is None or answer.done():
+            return
+        if message.seen is None:
+            answer.set_exception(EngineUnavailable(message.error))
+        else:
+            answer.set_result(message.seen)
 
     def on_down(self, reason: str) -> None:
         """End every request with an error (called by the supervisor)."""
@@ -228,7 +257,8 @@ class EngineClient:
         self.stats = msgspec.structs.replace(
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
-        for answer in self._flushes.values():
+        waiting: list[asyncio.Future[Any]] = [*self._flushes.values(), *self._looks.values()]
+        for answer in waiting:
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
 
@@ -269,7 +299,7 @@ class EngineClient:
         for request_id, stream in streams.items():
             stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
 
-    def _send(self, command: Submit | Abort | Flush) -> None:
+    def _send(self, command: Submit | Abort | Flush | Look) -> None:
         """Everything that is sent in one turn of the event loop travels in one frame."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._send_outbox)

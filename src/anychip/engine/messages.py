@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from anychip.engine.evidence import ProcessSeen
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 
@@ -63,6 +64,14 @@ class Flush(msgspec.Struct, frozen=True, array_like=True, tag=True):
     number: int
 
 
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Sample the stacks of the engine's threads; `Looked` answers with the same number."""
+
+    number: int
+    seconds: float
+    hertz: float
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """End the process in good order."""
 
@@ -70,7 +79,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Commands(msgspec.Struct, frozen=True, array_like=True):
     """Everything that the server wants done before the next step, in order."""
 
-    items: list[Submit | Abort | Flush | Close]
+    items: list[Submit | Abort | Flush | Look | Close]
 
 
 class Boot(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +135,14 @@ class Flushed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     done: bool
 
 
+class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What was seen of the engine process, or why nothing was."""
+
+    number: int
+    seen: ProcessSeen | None
+    error: str = ""
+
+
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What one step did; with no outputs, the heartbeat of an idle engine."""
 
@@ -133,5 +150,5 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     stats: SchedulerStats
 
 
-EngineMessage = LogLine | Ready | StartFailed | Died | Refused | Flushed | StepMessage
+EngineMessage = LogLine | Ready | StartFailed | Died | Refused | Flushed | Looked | StepMessage
 """Everything that the engine process says."""

@@ -19,6 +19,7 @@ import msgspec
 
 from anychip.config import ServeConfig
 from anychip.engine.connection import Connection, PeerGone
+from anychip.engine.looking import Looking
 from anychip.engine.messages import (
     Abort,
     Boot,
@@ -29,6 +30,7 @@ from anychip.engine.messages import (
     Flush,
     Flushed,
     LogLine,
+    Look,
     Ready,
     Refused,
     StartError,
@@ -178,9 +180,11 @@ class EngineLoop:
         self._engine = engine
         self._decoder = msgspec.msgpack.Decoder(Commands)
         self._closed = False
+        self._looking = Looking(connection)
 
     def run(self) -> None:
         """Serve until `Close`. PeerGone where the server has left."""
+        self._looking.runs_the_loop()
         while True:
             wait_s = 0.0 if self._engine.has_work() else HEARTBEAT_S
             for frame in self._connection.receive(wait_s):
@@ -191,13 +195,15 @@ class EngineLoop:
             outputs = self._engine.step() if self._engine.has_work() else []
             self._connection.send(StepMessage(outputs, self._engine.stats()))
 
-    def _apply(self, command: Submit | Abort | Flush | Close) -> None:
+    def _apply(self, command: Submit | Abort | Flush | Look | Close) -> None:
         if isinstance(command, Submit):
             self._submit(command.request)
         elif isinstance(command, Abort):
             self._engine.abort(command.request_id)
         elif isinstance(command, Flush):
             self._connection.send(Flushed(command.number, self._engine.flush_cache()))
+        elif isinstance(command, Look):
+            self._looking.begin(command)
         else:
             self._closed = True
 

@@ -23,6 +23,8 @@ from anychip.engine.messages import (
     Flush,
     Flushed,
     LogLine,
+    Look,
+    Looked,
     Ready,
     Refused,
     StartError,
@@ -64,7 +66,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class EngineListener(Protocol):
     """Who is told what the engine says. Called on the event loop; must not block."""
 
-    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+    def on_message(self, message: Refused | Flushed | Looked | StepMessage) -> None:
         """The engine said something about requests."""
 
     def on_down(self, reason: str) -> None:
@@ -81,7 +83,7 @@ class Child(Protocol):
     async def receive(self) -> EngineMessage:
         """The next message. PeerGone when the process has ended."""
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+    def send(self, items: Sequence[Submit | Abort | Flush | Look | Close]) -> None:
         """Send commands."""
 
     async def end(self, patience_s: float) -> int | None:
@@ -130,7 +132,7 @@ class Supervisor:
         self._task = asyncio.create_task(self._run())
         return await self._started
 
-    def send(self, items: Sequence[Submit | Abort | Flush]) -> None:
+    def send(self, items: Sequence[Submit | Abort | Flush | Look]) -> None:
         """Pass commands on; they are lost where no engine runs."""
         if self._child is not None:
             self._child.send(items)
