@@ -53,6 +53,11 @@ HTTP_ALONE = (
     "max_concurrent_requests",
     "enable_metrics",
     "shutdown_timeout",
+    "record",
+    "record_privacy",
+    "record_max_bytes",
+    "record_keep",
+    "allow_exact_replay",
 )
 """Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""
 

@@ -23,7 +23,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: token ids below this are legal. context_length: positions a sequence at most.
     page_size: cache positions a page; pages: usable pages. max_running: requests at once.
     memory: bytes by use, in the order in which they are told. operators: (operator,
-    implementation, kind). contract: version of the chip's contract. notes: further facts by name.
+    implementation, kind). contract: version of the chip's contract. dtype: of the model's
+    arithmetic. notes: further facts by name.
     """
 
     backend: str
@@ -39,6 +40,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[tuple[str, str, str], ...] = ()
     contract: tuple[int, int] = (0, 0)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
+    dtype: str = ""
 
     @property
     def cache_tokens(self) -> int:

@@ -63,6 +63,7 @@ class Generation:
         self.sampling = sampling
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
+        self._record = service.recorder.call(origin, sampling, seed)
         writing = msgspec.structs.replace(writing, patterns=stop_patterns(sampling.stop_regex))
         self.choices: list[Choice] = []
         self._requests: list[Request] = []
@@ -113,10 +114,11 @@ class Generation:
                             yield one
             except (EngineUnavailable, RequestRefused) as error:
                 timing.refuse()
-                raise _refused(error, self._service.retry_after) from error
+                raise self._noted(_refused(error, self._service.retry_after)) from error
             finally:
                 timing.close()
                 self._log_end()
+                self._take_down(*self.choices, over=True)
 
     def _prompt_is_scored(self, choice: int) -> bool:
         """Whether all is known that is told of its prompt: the first draw's request asks for it,
@@ -147,6 +149,18 @@ class Generation:
         )
         self._service.request_log.ended(self.origin, [choice.text for choice in self.choices])
 
+    def _take_down(self, *choices: Choice, over: bool = False) -> None:
+        """Into the record, what these have got so far. over: no more will come."""
+        if self._record is not None:
+            for choice in choices:
+                request = self._requests[choice.index]
+                self._record.took(choice, request, over=over)
+
+    def _noted(self, error: ApiError) -> ApiError:
+        if self._record is not None:
+            self._record.error = error.body.code or error.body.type
+        return error
+
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""
         for request, choice in zip(self._requests, self.choices, strict=True):
@@ -168,9 +182,10 @@ class Generation:
         if choice.finish is not None:
             return None  # a stop string ended it; this is what the engine had under way
         if output.finish is FinishReason.ERROR:
-            raise _failed(output, self._service.retry_after)
+            raise self._noted(_failed(output, self._service.retry_after))
         piece = choice.take(output)
         timing.take(choice)
+        self._take_down(choice)
         if choice.finish is not None and output.finish is None:
             self._client.abort(output.request_id)
         return piece

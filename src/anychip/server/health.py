@@ -96,6 +96,7 @@ async def server_info(request: Request) -> Response:
             "engine_deaths": service.client.deaths,
             "live_requests": len(service.live),
             "pids": {"server": os.getpid(), "engine": service.client.pid},
+            "record": service.recorder.counts,
         }
     )
 

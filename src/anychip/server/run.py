@@ -23,6 +23,7 @@ from anychip.server.exposure import exposures
 from anychip.server.keys import open_access
 from anychip.server.listening import bind
 from anychip.server.opening import Reading, open_service
+from anychip.server.record_place import check_record
 from anychip.server.stop import Stop
 from anychip.server.tls import open_tls
 from anychip.signals import STOPPED, Ending, answered
@@ -90,6 +91,7 @@ async def run_server(
     Call it in the thread that lives as long as the server: the engine process dies with it.
     """
     access, tls = open_access(config), open_tls(config)
+    check_record(config)
     for warning in exposures(config, access.needed):
         log.warning("%s", warning)
     client = EngineClient(config, builder, policy=policy)

@@ -11,6 +11,7 @@ from anychip.settings.files import FileSettings
 from anychip.settings.memory import MemorySettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
+from anychip.settings.record import RecordSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
 
@@ -25,6 +26,7 @@ _PATHS = (
     "ssl_certfile",
     "ssl_keyfile",
     "ssl_ca_certs",
+    "record",
 )
 
 
@@ -32,6 +34,7 @@ _PATHS = (
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig(
     FileSettings,
+    RecordSettings,
     ScheduleSettings,
     MemorySettings,
     OutputSettings,
@@ -64,6 +67,7 @@ class ServeConfig(
             raise ConfigError(
                 "--log-requests-level: no calls are logged; add --log-requests or leave it out"
             )
+        self._check_record()
         self._check_host_tier()
         self._check_policies()
         self._check_output()
@@ -71,6 +75,12 @@ class ServeConfig(
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))
+
+    def _check_record(self) -> None:
+        for name, usual in (("privacy", "tokens"), ("max_bytes", 2**30), ("keep", 4)):
+            if getattr(self, f"record_{name}") != usual and not self.record:
+                flag = f"--record-{name.replace('_', '-')}"
+                raise ConfigError(f"{flag}: nothing is recorded; add --record or leave it out")
 
     def _check_policies(self) -> None:
         """Refuse what would have no effect."""
