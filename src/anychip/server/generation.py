@@ -22,7 +22,12 @@ from anychip.request import (
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.server.choice import PLAINLY, Choice, Piece, Writing
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
-from anychip.server.metrics import Metrics
+from anychip.server.metrics.request_series import (
+    END_TO_END,
+    FIRST_TOKEN,
+    PER_TOKEN,
+    RequestFigures,
+)
 from anychip.server.origin import Origin
 from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service
@@ -216,7 +221,7 @@ class Timing:
     """Books one call's latencies and its end."""
 
     def __init__(self, service: Service, started: float, choices: int) -> None:
-        self._metrics: Metrics = service.metrics
+        self._figures: RequestFigures = service.metrics.requests
         self._turnover = service.turnover
         self._started = started
         self._first: dict[int, float] = {}
@@ -227,20 +232,20 @@ class Timing:
         now = time.monotonic()
         if choice.token_ids and choice.index not in self._first:
             self._first[choice.index] = now
-            self._metrics.first_token.observe(now - self._started)
+            self._figures.observe(FIRST_TOKEN, now - self._started)
         if choice.finish is not None:
-            self._finish(choice, now)
+            self._finish(choice, choice.finish, now)
 
-    def _finish(self, choice: Choice, now: float) -> None:
+    def _finish(self, choice: Choice, finish: str, now: float) -> None:
         self._turnover.ended()
-        if choice.finish == FinishReason.ABORT.value:
+        if finish == FinishReason.ABORT.value:
             return  # close() counts it
         self._unfinished -= 1
-        self._metrics.requests.labels(self._metrics.model, choice.finish).inc()
-        self._metrics.latency.observe(now - self._started)
+        self._figures.finished[finish] += 1
+        self._figures.observe(END_TO_END, now - self._started)
         if len(choice.token_ids) > 1:
             decode = now - self._first[choice.index]
-            self._metrics.per_token.observe(decode / (len(choice.token_ids) - 1))
+            self._figures.observe(PER_TOKEN, decode / (len(choice.token_ids) - 1))
 
     def refuse(self) -> None:
         """When the engine did not take the call."""
@@ -248,5 +253,4 @@ class Timing:
 
     def close(self) -> None:
         """When the call is over: what has not finished was aborted or failed."""
-        if self._unfinished:
-            self._metrics.aborted.inc(self._unfinished)
+        self._figures.aborted += self._unfinished

@@ -17,7 +17,7 @@ from anychip.server.chat_formats import formats_of
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.grammars import Grammars
 from anychip.server.keys import Access, Caller
-from anychip.server.metrics import Metrics
+from anychip.server.metrics.registry import Metrics
 from anychip.server.origin import Origin
 from anychip.server.recording import Recorder
 from anychip.server.request_log import RequestLog
@@ -64,7 +64,7 @@ class Service:
         self.created = int(time.time())
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
-        self.metrics = Metrics(self.model_name, lambda: (client.stats, client.deaths, client.ready))
+        self.metrics = Metrics(self.model_name, client)
         self.turnover = Turnover()
         self.request_log = RequestLog(config, tokenizer)
         self.recorder = Recorder(config, info, tokenizer)
