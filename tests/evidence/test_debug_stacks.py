@@ -34,9 +34,9 @@ def test_an_idle_server_waits(server):
     found = msgspec.json.decode(ask(server, **QUICK).content, type=Evidence)
     own, engine = found.process("server"), found.process("engine")
     assert own.pid == os.getpid() != engine.pid
-    assert own.thread("http").share(IO) > 0.5
+    assert own.thread("http").share([IO]) > 0.5
     assert engine.thread("loop").spots[0].layer == "engine"
-    assert engine.thread("loop").share(IO) > 0.5
+    assert engine.thread("loop").share([IO]) > 0.5
     assert found.machine.core_busy and engine.resident_bytes > 2**20
     info = ask(server, "/server_info").json()
     assert info["pids"] == {"server": own.pid, "engine": engine.pid}

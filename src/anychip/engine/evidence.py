@@ -5,6 +5,8 @@ Plain data, which the server makes and `anychip scan` and `anychip diagnose` rea
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 PYTHON = "python"
@@ -47,12 +49,20 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file}:{self.line} ({self.function})"
 
 
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """Share of a thread's samples in a state and a layer."""
+
+    state: str
+    layer: str
+    share: float
+
+
 class ThreadSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One Python thread. cpu, queued: share of the time on a core, and waiting for a free one.
 
     interpreter_wait: estimated share of the time in which it waited for the interpreter's lock:
     what the samples call Python, less what it computed and less its waits for a core.
-    spots: largest share first; `elsewhere` is the share of those that are left out.
+    totals: all samples by state and layer. spots: the lines with the largest shares.
     """
 
     tid: int
@@ -62,13 +72,13 @@ class ThreadSeen(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float
     queued: float
     interpreter_wait: float
+    totals: tuple[Total, ...]
     spots: tuple[Spot, ...]
-    elsewhere: float = 0.0
 
-    def share(self, *states: str, layer: str = "") -> float:
-        """The share of its samples in some states, in one layer or in all."""
-        spots = (s for s in self.spots if s.state in states and layer in ("", s.layer))
-        return sum(spot.share for spot in spots)
+    def share(self, states: Collection[str], layers: Collection[str] = LAYERS) -> float:
+        """The share of its samples in some states and layers."""
+        found = (t.share for t in self.totals if t.state in states and t.layer in layers)
+        return sum(found)
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):

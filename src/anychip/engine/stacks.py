@@ -9,14 +9,14 @@ import sysconfig
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from types import FrameType
 from typing import NamedTuple
 
 from anychip.contract.registration import ENTRY_POINT_GROUP
 from anychip.engine import evidence as told
-from anychip.engine.evidence import ProcessSeen, Spot, ThreadSeen
+from anychip.engine.evidence import ProcessSeen, Spot, ThreadSeen, Total
 from anychip.engine.kernel_facts import (
     ProcessFigures,
     ThreadTimes,
@@ -182,7 +182,9 @@ class _Sampler:
                 library = (module, one)
         module, at = chosen or library or ("", frame)
         file, function = at.f_code.co_filename, at.f_code.co_name
-        return _Where(file, at.f_lineno, function, self._layer(frame), entered)
+        # A frame that has not begun, or that Python made up a step for, has no line of its own.
+        line = at.f_lineno or at.f_code.co_firstlineno
+        return _Where(file, line, function, self._layer(frame), entered)
 
     def _layer(self, frame: FrameType) -> str:
         """By the innermost module of ours; a chip's own package outside of ours is a chip too."""
@@ -206,7 +208,8 @@ class _Sampler:
             total = counts.total()
             spots = tuple(_spots(counts))
             cpu, queued = times.cpu / seconds, times.queued / seconds
-            running = sum(s.share for s in spots if s.state in (told.PYTHON, told.NATIVE))
+            totals = tuple(_totals(spots))
+            running = sum(t.share for t in totals if t.state in (told.PYTHON, told.NATIVE))
             yield ThreadSeen(
                 tid=tid,
                 name=self._names[tid],
@@ -215,8 +218,8 @@ class _Sampler:
                 cpu=cpu,
                 queued=queued,
                 interpreter_wait=max(0.0, running - cpu - queued),
+                totals=totals,
                 spots=spots[:_MOST_SPOTS],
-                elsewhere=sum(spot.share for spot in spots[_MOST_SPOTS:]),
             )
 
     def close(self) -> None:
@@ -252,6 +255,14 @@ def _spots(counts: Counter[tuple[str, _Where]]) -> list[Spot]:
         )
         for (state, where), count in merged.most_common()
     ]
+
+
+def _totals(spots: Iterable[Spot]) -> Iterator[Total]:
+    shares: dict[tuple[str, str], float] = defaultdict(float)
+    for spot in spots:
+        shares[spot.state, spot.layer] += spot.share
+    for (state, layer), share in sorted(shares.items(), key=lambda item: -item[1]):
+        yield Total(state=state, layer=layer, share=share)
 
 
 _PLAIN = {
