@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import made_evidence as made
+import msgspec
 import pytest
 
 from anychip.bench import sound
@@ -43,11 +45,22 @@ def test_a_lock_is_named_with_its_line(slow, no_doctor, capsys, tmp_path):
     assert (tmp_path / "scan.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_doctor_is_asked_first(healthy, capsys):
+def test_a_few_levels_have_no_fit(healthy, no_doctor, capsys):
     assert scan.run(["--url", healthy, "--concurrency", "1..2", "--seconds", "1"]) == 0
     text = capsys.readouterr().out
     assert "doctor: nothing is red on fake:0" in text and "closed loop" in text
     assert "no fit: it needs 3 levels, there are 2" in text
+
+
+def test_the_doctor_looks_at_the_servers_chip():
+    """The options travel: this one leaves nothing to hold a copy."""
+    info = made.seen().info
+    options = {"backend": "fake", "device_index": 0, "chip_option": {"memory": "64"}}
+    info = msgspec.structs.replace(info, config=options)
+    findings, why = sound.looks(info, "http://127.0.0.1:1")
+    assert why == "" and sound.bad(findings)
+    findings, why = sound.looks(info, "http://far.example")
+    assert findings == () and "far.example is not this machine" in why
 
 
 def test_a_chip_that_is_not_sound_is_refused(healthy, monkeypatch, capsys):
