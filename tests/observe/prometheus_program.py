@@ -8,16 +8,19 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 CONFIG = """
-global: {scrape_interval: 500ms, scrape_timeout: 500ms}
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+rule_files: [%(rules)s]
 scrape_configs:
 - job_name: anychip
-  static_configs: [{targets: [%s]}]
+  static_configs: [{targets: [%(targets)s]}]
 """
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 PATIENCE_S = 90.0
 
 needs_prometheus = pytest.mark.skipif(
@@ -53,6 +56,11 @@ class Prometheus:
         """The numbers alone; those that are none (0/0) are left out."""
         return [value for _, value in self.query(expr) if value == value]
 
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule of ours with its health, and an alert's with who it is about."""
+        groups = self._http.get("/api/v1/rules").json()["data"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
     def wait_for(self, condition, what: str) -> None:
         """Until `condition()`; AssertionError with `what` after a generous while."""
         deadline = time.monotonic() + PATIENCE_S
@@ -66,7 +74,8 @@ class Prometheus:
 def scraping(folder: Path, *targets: str):
     """A Prometheus that scrapes `host:port`s twice a second; ended by its pid."""
     config, log = folder / "prometheus.yml", folder / "log"
-    config.write_text(CONFIG % ", ".join(f'"{target}"' for target in targets))
+    listed = ", ".join(f'"{target}"' for target in targets)
+    config.write_text(CONFIG % {"rules": RULES, "targets": listed})
     words = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
     with log.open("wb") as file:
         process = subprocess.Popen(

@@ -42,6 +42,25 @@ def test_prometheus_scrapes_every_server(watched):
     watched.prometheus.wait_for(lambda: ask() == [1.0, 1.0], "both servers up")
 
 
+def test_rules_can_be_evaluated_over_several_servers(watched):
+    rules = watched.prometheus.rules
+    watched.prometheus.wait_for(lambda: all(r["health"] != "unknown" for r in rules()), "rules")
+    assert [(rule["name"], rule["lastError"]) for rule in rules() if rule["health"] != "ok"] == []
+
+
+def test_the_error_of_a_chip_raises_its_alert(watched):
+    def firing() -> list[dict]:
+        alerts = {rule["name"]: rule.get("alerts") for rule in watched.prometheus.rules()}
+        return alerts["AnyChipChipErrors"]
+
+    watched.prometheus.wait_for(firing, "the alert of the error that was provoked")
+    (alert,) = firing()
+    assert alert["state"] == "firing" and alert["labels"]["layer"] == "memory"
+    told = alert["annotations"]
+    assert told["summary"] == f"Chip fake of {watched.fake.target}: errors in its layer memory"
+    assert told["description"] == "1 of kind out_of_memory in five minutes."
+
+
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
 def test_an_expression_has_data(watched, expression):
     """Numbers, of the chip that is chosen and of no other."""
