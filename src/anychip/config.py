@@ -52,6 +52,9 @@ HTTP_ALONE = (
     "max_request_bytes",
     "max_concurrent_requests",
     "enable_metrics",
+    "metrics_alias",
+    "operator_timing_interval",
+    "telemetry_interval",
     "shutdown_timeout",
 )
 """Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""

@@ -98,11 +98,13 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one step, decodes first, and the page-table changes to apply before it.
 
     moves: done before the step and one after the other: a later one may write what an earlier
-    one reads. starts: slots that begin to be shaped with this step.
+    one reads. starts: slots that begin to be shaped with this step. decoding: how many rows
+    compute what a running answer wants.
     """
 
     step: int
     rows: tuple[Row, ...]
+    decoding: int = 0
     changes: tuple[TableChange, ...] = ()
     moves: tuple[PageMove, ...] = ()
     starts: tuple[SlotStart, ...] = ()

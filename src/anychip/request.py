@@ -130,6 +130,8 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     cached_tokens: prompt tokens whose KV came from the prefix cache at first admission.
     logprobs: one for each of token_ids, where they were asked for. prompt_logprobs: those of the
     next prompt tokens; together, all from `prompt_logprobs_from` on.
+    admitted_at: when it was first admitted, by the scheduler's clock (the system's monotonic
+    one, which all processes share); 0.0: it never was.
     """
 
     request_id: str
@@ -141,3 +143,4 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     failure: Failure = Failure.INTERNAL  # means something with `error` alone
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    admitted_at: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from anychip.engine.messages import (
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.engine.suspects import Suspects
+from anychip.figures import EngineFigures
 from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
 from anychip.request import FinishReason, Request, StepOutput
@@ -103,6 +104,7 @@ class EngineClient:
         self._flushes: dict[int, asyncio.Future[bool]] = {}
         self._flush_number = 0
         self.stats = SchedulerStats()
+        self.figures = EngineFigures()
 
     async def start(self) -> EngineInfo:
         """Start the engine. StartError, with a text for the user, where it cannot start."""
@@ -134,6 +136,11 @@ class EngineClient:
     def deaths(self) -> int:
         """How often the engine process died."""
         return self._supervisor.deaths
+
+    @property
+    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors that ended an engine process, by layer and kind."""
+        return self._supervisor.fatal_errors
 
     @property
     def pid(self) -> int | None:
@@ -203,6 +210,7 @@ class EngineClient:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
+            self.figures = message.figures or self.figures
             if any(self._leaving):
                 self._leaving = ([], self._leaving[0])
             for output in message.outputs:
@@ -228,6 +236,7 @@ class EngineClient:
         self.stats = msgspec.structs.replace(
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
+        self.figures = msgspec.structs.replace(self.figures, waiting={}, tokens_in_flight=0)
         for answer in self._flushes.values():
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))

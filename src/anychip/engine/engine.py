@@ -14,8 +14,10 @@ from collections.abc import Callable
 from anychip.contract.errors import ChipError
 from anychip.engine.grammar_queue import GrammarQueue, failed
 from anychip.engine.grammars import EngineGrammars
+from anychip.engine.meter import Meter
 from anychip.engine.overlap import OverlappedSteps
 from anychip.engine.steps import InlineSteps, StepRunner, Steps
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats, StepPlan
 from anychip.request import Failure, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -49,7 +51,8 @@ class Engine:
         self._outputs: list[StepOutput] = []  # of requests that the scheduler does not know
         self._checked = time.monotonic()
         self._grammars = grammars
-        self._compiling = None if grammars is None else GrammarQueue(grammars)
+        self.meter = Meter()
+        self._compiling = None if grammars is None else GrammarQueue(grammars, self.meter.compiled)
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused (ValueError) with a clear text."""
@@ -104,26 +107,35 @@ class Engine:
 
     def _step(self) -> list[StepOutput]:
         if not self._in_flight:
-            self._launch(self.scheduler.plan())
+            self._launch(self._planned(self.scheduler.plan))
         if not self._in_flight:
             return self.scheduler.take_outputs()
         if len(self._in_flight) < self._steps.depth:
-            self._launch(self.scheduler.plan_ahead())
+            self._launch(self._planned(self.scheduler.plan_ahead))
         plan = self._in_flight.popleft()
         try:
             result, seconds = self._steps.collect()
         except ChipError as error:
+            self.meter.failed(error)
             if error.fatal:
                 raise
             log.error("step %d failed: %s", plan.step, error)
             return self.scheduler.fail(plan, str(error))
+        begun = time.perf_counter()
         outputs = self.scheduler.commit(plan, result, seconds)
+        self.meter.landed(plan, seconds, time.perf_counter() - begun)
         self._check_when_idle()
         return outputs
 
     def serve(self, loop: Callable[[], None]) -> None:
         """Run a loop that steps, in the thread that it belongs to. Raises what it raises."""
         self._steps.run_beside(loop)
+
+    def _planned(self, plan: Callable[[], StepPlan | None]) -> StepPlan | None:
+        begun = time.perf_counter()
+        planned = plan()
+        self.meter.planned(time.perf_counter() - begun)
+        return planned
 
     def _launch(self, plan: StepPlan | None) -> None:
         if plan is not None:
@@ -143,8 +155,15 @@ class Engine:
         """A snapshot after the last step."""
         return self.scheduler.stats()
 
+    def figures(self) -> EngineFigures | None:
+        """What was counted so far, where it is time to tell; to be used before the next step."""
+        if not self.meter.is_due(idle=not self.has_work()):
+            return None
+        return self.meter.snapshot(self.scheduler, len(self._compiling or ()))
+
     def close(self) -> None:
         """Give back the device."""
+        self.meter.close()
         self.runner.close()
         if self._grammars is not None:
             self._grammars.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 
@@ -106,9 +107,10 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Last words: the error that ends the engine process."""
+    """Last words: the error that ends the engine process. fact: a chip error's layer and kind."""
 
     text: str
+    fact: tuple[str, str] | None = None
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -127,10 +129,14 @@ class Flushed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What one step did; with no outputs, the heartbeat of an idle engine."""
+    """What one step did; with no outputs, the heartbeat of an idle engine.
+
+    figures: what was counted, now and then and before a rest.
+    """
 
     outputs: list[StepOutput]
     stats: SchedulerStats
+    figures: EngineFigures | None = None
 
 
 EngineMessage = LogLine | Ready | StartFailed | Died | Refused | Flushed | StepMessage

@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from anychip.config import ServeConfig
+from anychip.contract.errors import ChipError
 from anychip.engine.connection import Connection, PeerGone
 from anychip.engine.messages import (
     Abort,
@@ -36,8 +37,10 @@ from anychip.engine.messages import (
     StepMessage,
     Submit,
 )
+from anychip.engine.meter import fact_of
 from anychip.engine.parent import die_with
 from anychip.engine.passing import Passing
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -70,6 +73,9 @@ class ServedEngine(Protocol):
 
     def stats(self) -> SchedulerStats:
         """A snapshot for metrics."""
+
+    def figures(self) -> EngineFigures | None:
+        """What was counted, where it is time to tell; never raises."""
 
     def serve(self, loop: Callable[[], None]) -> None:
         """Run a loop that steps, in the thread that it belongs to."""
@@ -126,7 +132,8 @@ def _serve(connection: Connection, engine: ServedEngine) -> int:
     except PeerGone:
         raise
     except Exception as error:
-        connection.send(Died(_unexpected(error)))
+        fact = fact_of(error) if isinstance(error, ChipError) else None
+        connection.send(Died(_unexpected(error), fact))
         raise
     finally:
         engine.close()
@@ -189,7 +196,9 @@ class EngineLoop:
             if self._closed:
                 return
             outputs = self._engine.step() if self._engine.has_work() else []
-            self._connection.send(StepMessage(outputs, self._engine.stats()))
+            self._connection.send(
+                StepMessage(outputs, self._engine.stats(), self._engine.figures())
+            )
 
     def _apply(self, command: Submit | Abort | Flush | Close) -> None:
         if isinstance(command, Submit):

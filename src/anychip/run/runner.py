@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +24,10 @@ from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
+from anychip.run.run_meter import RunMeter
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
+from anychip.run.timed_run import TimedSteps, run_timed
 from anychip.run.weights import DeviceWeights
 
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ class Runner:
     """One model on one chip; owns the weights from here on. The engine's thread alone calls it.
 
     checker: where it is set, every step is checked. shapes: what shapes logits; as it is made, it
-    knows no grammar.
+    knows no grammar. timed: which steps run call by call; as it is made, none.
     """
 
     def __init__(
@@ -71,12 +75,20 @@ class Runner:
         self._sampled = np.zeros(limits.max_running, np.int32)  # by slot, in the step before
         self._drawn = np.zeros(self._largest.samples, np.int32)
         self.host_traffic = HostTraffic()
+        self.meter = RunMeter(chip.memory, self.host_traffic)
+        self.timed = TimedSteps()
         self.last: StepProgram | None = None
         self.checker: StepChecker | None = None
         self.shapes = Shapes(plan.config.vocab_size, frozenset(plan.config.eos_ids), None)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step and wait for its tokens. Raises ChipError."""
+        begun = time.perf_counter()
+        result = self._run(plan)
+        self.meter.ran(begun, self.shapes, self.timed)
+        return result
+
+    def _run(self, plan: StepPlan) -> StepResult:
         self._host_pages.run(plan.moves)
         self._tables.apply(plan.changes)
         self.shapes.begin(plan)
@@ -103,9 +115,15 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
-        program.run()
-        self._copy_masks(masks, sizes)
-        program.run_late()
+        begun = time.perf_counter()
+        if self.timed.is_due():
+            before_late = partial(self._copy_masks, masks, sizes)
+            run_timed(program, self._chip.queue, before_late, self.timed.told)
+        else:
+            program.run()
+            self._copy_masks(masks, sizes)
+            program.run_late()
+        self.meter.on_chip(begun)
         return program
 
     def _copy_masks(self, masks: Future[None] | None, sizes: Sizes) -> None:
@@ -127,11 +145,12 @@ class Runner:
         )
 
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
-        tokens = self._drawn[: sizes.samples]
+        tokens, begun = self._drawn[: sizes.samples], time.perf_counter()
         if sizes.samples:
             self._chip.memory.copy_out(program.tokens, tokens.data)
         else:
             self._chip.queue.synchronize(None)
+        self.meter.on_chip(begun)
         found: list[int] = tokens.tolist()
         return found
 

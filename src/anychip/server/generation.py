@@ -22,15 +22,10 @@ from anychip.request import (
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.server.choice import PLAINLY, Choice, Piece, Writing
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
-from anychip.server.metrics.request_series import (
-    END_TO_END,
-    FIRST_TOKEN,
-    PER_TOKEN,
-    RequestFigures,
-)
 from anychip.server.origin import Origin
 from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service
+from anychip.server.timing import Timing
 from anychip.text.stop import stop_patterns
 
 log = logging.getLogger("anychip.server")
@@ -104,7 +99,7 @@ class Generation:
         """
         with self._service.registered(self):
             self._service.request_log.begun(self.origin, self.prompts, self.sampling)
-            timing = Timing(self._service, self.started, len(self.choices))
+            timing = self._timing()
             held: list[Piece] = []
             try:
                 async with aclosing(self._client.generate(*self._requests)) as outputs:
@@ -122,6 +117,11 @@ class Generation:
             finally:
                 timing.close()
                 self._log_end()
+
+    def _timing(self) -> Timing:
+        service = self._service
+        lengths = [len(self.prompts[choice.index // self.n]) for choice in self.choices]
+        return Timing(service.metrics.requests, service.turnover, self.started, lengths)
 
     def _prompt_is_scored(self, choice: int) -> bool:
         """Whether all is known that is told of its prompt: the first draw's request asks for it,
@@ -175,7 +175,7 @@ class Generation:
         if output.finish is FinishReason.ERROR:
             raise _failed(output, self._service.retry_after)
         piece = choice.take(output)
-        timing.take(choice)
+        timing.take(choice, output)
         if choice.finish is not None and output.finish is None:
             self._client.abort(output.request_id)
         return piece
@@ -200,42 +200,3 @@ def _failed(output: StepOutput, retry_after: int) -> ApiError:
     if output.failure is Failure.IMPOSSIBLE:
         return bad_request(text, code="nothing_to_say")
     return server_error(text)
-
-
-class Timing:
-    """Books one call's latencies and its end."""
-
-    def __init__(self, service: Service, started: float, choices: int) -> None:
-        self._figures: RequestFigures = service.metrics.requests
-        self._turnover = service.turnover
-        self._started = started
-        self._first: dict[int, float] = {}
-        self._unfinished = choices
-
-    def take(self, choice: Choice) -> None:
-        """After each output of a choice."""
-        now = time.monotonic()
-        if choice.token_ids and choice.index not in self._first:
-            self._first[choice.index] = now
-            self._figures.observe(FIRST_TOKEN, now - self._started)
-        if choice.finish is not None:
-            self._finish(choice, choice.finish, now)
-
-    def _finish(self, choice: Choice, finish: str, now: float) -> None:
-        self._turnover.ended()
-        if finish == FinishReason.ABORT.value:
-            return  # close() counts it
-        self._unfinished -= 1
-        self._figures.finished[finish] += 1
-        self._figures.observe(END_TO_END, now - self._started)
-        if len(choice.token_ids) > 1:
-            decode = now - self._first[choice.index]
-            self._figures.observe(PER_TOKEN, decode / (len(choice.token_ids) - 1))
-
-    def refuse(self) -> None:
-        """When the engine did not take the call."""
-        self._unfinished = 0
-
-    def close(self) -> None:
-        """When the call is over: what has not finished was aborted or failed."""
-        self._figures.aborted += self._unfinished

@@ -9,6 +9,7 @@ from anychip.flags import ConfigError, check, settings_of
 from anychip.settings.chip import ChipSettings
 from anychip.settings.files import FileSettings
 from anychip.settings.memory import MemorySettings
+from anychip.settings.metrics import MetricsSettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
 from anychip.settings.schedule import ScheduleSettings
@@ -31,6 +32,7 @@ _PATHS = (
 # A dataclass takes the fields of its last base first: this is the order of --help, backwards.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig(
+    MetricsSettings,
     FileSettings,
     ScheduleSettings,
     MemorySettings,

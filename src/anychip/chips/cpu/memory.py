@@ -32,8 +32,9 @@ from anychip.contract.formats import (
     head_bytes,
     row_bytes,
 )
-from anychip.contract.host import host_facts, resident
+from anychip.contract.host import CoreUse, HostFacts, host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Shape, Tensor
 from anychip.contract.weights import HostWeight, Weight, Weights, WeightSpec, WeightUse
 from anychip.hostops import NUMPY_DTYPES
@@ -108,24 +109,31 @@ class HostStore:
 
     def info(self) -> MemoryInfo:
         """free: below the limit and in the host, minus pages handed out but not yet touched."""
-        self._look()
-        host, free = self._host, self._free()
+        host, touched = self._host_now()  # kept nowhere: telemetry asks from a thread of its own
+        free = self._left(host, touched)
         total = min(self._limit or host.total, host.total)
         source = "chip option memory" if total == self._limit else host.source
         return MemoryInfo(total, total - free, free, free, source)
 
     def _look(self) -> None:
-        self._host, self._touched = host_facts(), max(resident() - self._resident, 0)
+        self._host, self._touched = self._host_now()
         self._looked = time.monotonic()
+
+    def _host_now(self) -> tuple[HostFacts, int]:
+        """The host's memory, and how much of what was handed out was touched."""
+        return host_facts(), max(resident() - self._resident, 0)
 
     def _free(self) -> int:
         """Bytes that may be handed out: by a look at the host that is LOOK_S old at most, since
         one opens a dozen files, and all that was handed out after it."""
         if time.monotonic() - self._looked > LOOK_S:
             self._look()
-        total = min(self._limit or self._host.total, self._host.total)
-        untouched = max(self.used - self._touched, 0)
-        return max(min(total - self.used, self._host.available - untouched), 0)
+        return self._left(self._host, self._touched)
+
+    def _left(self, host: HostFacts, touched: int) -> int:
+        total = min(self._limit or host.total, host.total)
+        untouched = max(self.used - touched, 0)
+        return max(min(total - self.used, host.available - untouched), 0)
 
 
 def _aligned(nbytes: int) -> Bytes:
@@ -196,6 +204,17 @@ def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:
         text = f"copy of {nbytes} bytes and a tensor that is {what}"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
     return raw_bytes(tensor)[tensor.offset : tensor.offset + nbytes]
+
+
+class CpuTelemetry(Telemetry):
+    """The host's memory, and how busy this process keeps the cores that it computes on."""
+
+    def __init__(self, store: HostStore, cores: CoreUse) -> None:
+        self._store, self._cores = store, cores
+
+    def read(self) -> Reading:
+        """Temperature and power are the machine's, not this process's: they are left out."""
+        return Reading(self._store.info(), self._cores.share())
 
 
 class CpuWeights(Weights):
