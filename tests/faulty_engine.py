@@ -52,5 +52,7 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
     os.environ.update(faults.get("environment", {}))
     chip_option = options | faults.get("chip", {})
     engine, info = build_engine(dataclasses.replace(config, chip_option=chip_option), report)
+    # The steps have the runner too: one that they do not know would never run.
     engine.runner = ShortOfMemory(engine.runner, faults.get("out_of_memory", []))
+    engine._steps._runner = engine.runner
     return engine, info
