@@ -53,6 +53,7 @@ def kept(folder, tmp_path_factory):
         at_once(client, 30)
         wait_until(lambda: client.get("/server_info").json()["live_requests"] == 0)
         counts.update(client.get("/server_info").json()["record"])
+        assert client.post("/v1/completions", json={"prompt": "a\x02"}).status_code >= 500
 
     record = recorded(folder, path, ask, chip_option={"step_s": "0.005"})
     by_prompt = {}
@@ -91,6 +92,8 @@ def test_a_chat_is_recorded_as_the_template_wrote_it(kept):
 def test_what_did_not_end_well_is_recorded_too(kept):
     (failed,), (left,) = kept.of[b"a\x03"], kept.of[b"leaves"]
     assert (failed.finish, failed.error) == ("error", "engine_error")
+    (killed,) = kept.of[b"a\x02"]  # with the whole engine
+    assert killed.finish == "error" and killed.error is not None
     assert left.finish == "abort" and 1 <= left.response_tokens < 200
 
 
