@@ -19,7 +19,7 @@ from pathlib import Path
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
-from anychip.plan import CacheLimits, StepPlan, StepResult
+from anychip.plan import NOT_EMITTED, CacheLimits, Row, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
 from anychip.run.watched import Watching
 from anychip.schedule.hooks import SchedulerHooks
@@ -53,7 +53,7 @@ class ScriptedRunner:
         for row in () if self.polite else plan.rows:
             for token in row.tokens:
                 misbehave(token)
-        tokens = [next_token(row.tokens[-1], row.noise) if row.sample else -1 for row in plan.rows]
+        tokens = [chosen(row) if row.sample else -1 for row in plan.rows]
         rows = list(enumerate(plan.rows))
         return StepResult(
             tokens=tuple(tokens),
@@ -67,6 +67,10 @@ class ScriptedRunner:
 
     def close(self) -> None:
         pass
+
+
+def chosen(row: Row) -> int:
+    return next_token(row.tokens[-1], row.noise) if row.emit == NOT_EMITTED else row.emit
 
 
 def told(token: int, top: int) -> TokenLogprob:

@@ -37,6 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     output ends with the others.
     logprobs: 0: of each token of the output, n: of the n likeliest besides. prompt_logprobs: the
     same of the prompt's tokens from position prompt_logprobs_from on.
+    emit: the tokens that are produced, whatever is sampled; empty: those that are sampled.
     """
 
     max_tokens: int
@@ -59,6 +60,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
     prompt_logprobs_from: int = 1
+    emit: tuple[int, ...] = ()
 
     @property
     def shapes_logits(self) -> bool:
@@ -161,6 +163,8 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     cached_tokens: prompt tokens whose KV came from the prefix cache at first admission.
     logprobs: one for each of token_ids, where they were asked for. prompt_logprobs: those of the
     next prompt tokens; together, all from `prompt_logprobs_from` on.
+    admitted_at: when it was first admitted, by the scheduler's clock (the system's monotonic
+    one, which all processes share); 0.0: it never was.
     timeline: with the last output of a traced request, what the engine did for it, in order.
     """
 
@@ -173,4 +177,5 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     failure: Failure = Failure.INTERNAL  # means something with `error` alone
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    admitted_at: float = 0.0
     timeline: tuple[Mark, ...] = ()

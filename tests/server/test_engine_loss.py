@@ -15,6 +15,7 @@ from anychip.engine.supervisor import RestartPolicy
 from scripted_engine import KILL
 from served import config_for, running, wait_until
 
+COMMON = 'chip="scripted",model_name="tiny"'
 KILLER = {"prompt": [KILL], "max_tokens": 2}
 
 
@@ -38,15 +39,16 @@ def test_clients_are_told_and_readiness_drops_until_the_restart(fragile):
         ready = other.get("/ready")
         assert ready.status_code == 503 and "restarting" in ready.json()["error"]["message"]
         shown = other.get("/metrics").text
-        for state in ("cached", "held"):
-            assert f'anychip_kv_pages{{model_name="tiny",state="{state}"}} 0.0' in shown
+        for state in ("evictable", "held"):
+            assert f'anychip_kv_pages{{{COMMON},state="{state}"}} 0.0' in shown
         refused = other.post("/v1/completions", json={"prompt": "a"})
         assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
         assert other.get("/health").status_code == 200
         wait_until(lambda: other.get("/ready").status_code == 200)
         again = other.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
         assert again.json()["choices"][0]["text"] == "bc"
-        assert 'anychip_engine_deaths_total{model_name="tiny"} 1.0' in other.get("/metrics").text
+        shown = other.get("/metrics").text
+        assert f"anychip_engine_deaths_total{{{COMMON}}} 1.0" in shown
 
 
 def test_giving_up_is_told_and_ends_with_one(fragile):

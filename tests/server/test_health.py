@@ -15,13 +15,13 @@ from anychip.server.errors import ApiError, on_api_error
 from anychip.server.health import health
 from served import config_for, running, wait_until
 
+COMMON = ("model_name", "chip")
+
 
 def samples(http):
     text = http.get("/metrics").text
     return {
-        (sample.name, *(value for key, value in sample.labels.items() if key != "model_name")): (
-            sample.value
-        )
+        (sample.name, *(v for k, v in sample.labels.items() if k not in COMMON)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -41,16 +41,16 @@ def test_metrics_move_with_a_request(http):
         return after[name] - before.get(name, 0)
 
     assert moved("anychip_prompt_tokens_total") == 8
-    assert moved("anychip_generation_tokens_total") == 5
+    assert moved("anychip_generated_tokens_total") == 5
     assert moved("anychip_time_to_first_token_seconds_count") == 1
     assert moved("anychip_time_per_output_token_seconds_count") == 1
     assert moved("anychip_e2e_request_latency_seconds_count") == 1
-    assert moved("anychip_num_requests_total", "length") == 1
-    assert moved("anychip_num_aborted_requests_total") == 0
-    assert after[("anychip_num_running_reqs",)] == 0
-    assert after[("anychip_num_queue_reqs",)] == 0
-    assert 0 <= after[("anychip_cache_hit_rate",)] <= 1
-    pages = [after[("anychip_kv_pages", state)] for state in ("free", "cached", "held")]
+    assert moved("anychip_requests_finished_total", "length") == 1
+    assert moved("anychip_requests_aborted_total") == 0
+    assert after[("anychip_requests_running",)] == 0
+    assert after[("anychip_waiting_tokens",)] == 0
+    assert 0 <= after[("anychip_cache_hit_ratio",)] <= 1
+    pages = [after[("anychip_kv_pages", state)] for state in ("free", "evictable", "held")]
     assert sum(pages) == 256
 
 

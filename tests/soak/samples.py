@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 
 MIB = 1 << 20
+COMMON = ("model_name=", "chip=")
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,20 @@ def take_sample(second: float, server: int, engine: int, url: str) -> Sample:
         open_files(engine),
         threads(server),
         threads(engine),
-        *(int(pages[f'anychip_kv_pages state="{s}"']) for s in ("free", "cached", "held")),
-        int(pages["anychip_engine_steps_total"]),
+        *(int(pages[f'anychip_kv_pages state="{s}"']) for s in ("free", "evictable", "held")),
+        int(pages["anychip_steps_total"]),
     )
 
 
 def read_metrics(url: str) -> dict[str, float]:
-    """The numbers of /metrics under their names, the model's name left out."""
+    """The numbers of /metrics under their names, the labels that all have left out."""
     found = {}
     for line in httpx.get(f"{url}/metrics").text.splitlines():
         if line.startswith("anychip_"):
             name, _, value = line.rpartition(" ")
             plain, _, labels = name.rstrip("}").partition("{")
-            kept = [part for part in labels.split(",") if part and "model_name" not in part]
-            found[" ".join([plain, *kept])] = float(value)
+            own = [part for part in labels.split(",") if not part.startswith(COMMON)]
+            found[" ".join([plain, *filter(None, own)])] = float(value)
     return found
 
 

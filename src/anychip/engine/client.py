@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,6 +30,7 @@ from anychip.engine.messages import (
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.engine.suspects import Suspects
+from anychip.figures import EngineFigures
 from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
 from anychip.request import FinishReason, Mark, Request, StepOutput
@@ -112,6 +113,7 @@ class EngineClient:
         self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
         self._number = 0
         self.stats = SchedulerStats()
+        self.figures = EngineFigures()
         self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
         """Told of the timeline of every traced request, also where nobody reads it any more."""
 
@@ -145,6 +147,11 @@ class EngineClient:
     def deaths(self) -> int:
         """How often the engine process died."""
         return self._supervisor.deaths
+
+    @property
+    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors that ended an engine process, by layer and kind."""
+        return self._supervisor.fatal_errors
 
     @property
     def pid(self) -> int | None:
@@ -243,6 +250,7 @@ class EngineClient:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
+            self.figures = message.figures or self.figures
             if any(self._leaving):
                 self._leaving = ([], self._leaving[0])
             for output in message.outputs:
@@ -271,6 +279,7 @@ class EngineClient:
         self.stats = msgspec.structs.replace(
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
+        self.figures = msgspec.structs.replace(self.figures, waiting={}, tokens_in_flight=0)
         waiting: list[asyncio.Future[Any]] = [*self._flushes.values(), *self._profile_ends]
         for answer in (*waiting, *self._profile_answers.values()):
             if not answer.done():

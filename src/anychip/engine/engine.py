@@ -16,9 +16,11 @@ from anychip.contract.errors import ChipError
 from anychip.engine.grammar_queue import GrammarQueue, failed
 from anychip.engine.grammars import EngineGrammars
 from anychip.engine.messages import ProfileEnded, ProfileWish
+from anychip.engine.meter import Meter
 from anychip.engine.overlap import OverlappedSteps
 from anychip.engine.steps import InlineSteps, StepRunner, Steps
 from anychip.engine.timelines import Timelines
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats, StepPlan
 from anychip.request import Failure, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -55,7 +57,8 @@ class Engine:
         self._outputs: list[StepOutput] = []  # of requests that the scheduler does not know
         self._checked = time.monotonic()
         self._grammars = grammars
-        self._compiling = None if grammars is None else GrammarQueue(grammars)
+        self.meter = Meter()
+        self._compiling = None if grammars is None else GrammarQueue(grammars, self.meter.compiled)
         self._timelines = Timelines()
         self._profile: Profile | None = None
 
@@ -125,6 +128,7 @@ class Engine:
         try:
             result, seconds = self._steps.collect()
         except ChipError as error:
+            self.meter.failed(error)
             if error.fatal:
                 raise
             log.error("step %d failed: %s", plan.step, error)
@@ -134,6 +138,7 @@ class Engine:
         self._noted("wait", begun, plan)
         begun = time.monotonic()
         outputs = self.scheduler.commit(plan, result, seconds)
+        self.meter.landed(plan, seconds, time.monotonic() - begun)
         self._noted("commit", begun, plan)
         self._check_when_idle()
         return outputs
@@ -178,6 +183,7 @@ class Engine:
     def _launch(self, decide: Callable[[], StepPlan | None]) -> None:
         begun = time.monotonic()
         plan = decide()
+        self.meter.planned(time.monotonic() - begun)
         self._noted("plan", begun, plan)
         if plan is not None:
             if self._timelines:
@@ -198,8 +204,15 @@ class Engine:
         """A snapshot after the last step."""
         return self.scheduler.stats()
 
+    def figures(self) -> EngineFigures | None:
+        """What was counted so far, where it is time to tell; to be used before the next step."""
+        if not self.meter.is_due(idle=not self.has_work()):
+            return None
+        return self.meter.snapshot(self.scheduler, len(self._compiling or ()))
+
     def close(self) -> None:
         """Give back the device."""
+        self.meter.close()
         if self._profile is not None:
             self._profile.end("the engine ends")
             self._profile.join()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 
@@ -22,7 +23,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: token ids below this are legal. context_length: positions a sequence at most.
     page_size: cache positions a page; pages: usable pages. max_running: requests at once.
     memory: bytes by use, in the order in which they are told. operators: (operator,
-    implementation, kind). contract: version of the chip's contract. notes: further facts by name.
+    implementation, kind). contract: version of the chip's contract. dtype: of the model's
+    arithmetic. notes: further facts by name.
     """
 
     backend: str
@@ -38,6 +40,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[tuple[str, str, str], ...] = ()
     contract: tuple[int, int] = (0, 0)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
+    dtype: str = ""
 
     @property
     def cache_tokens(self) -> int:
@@ -142,9 +145,10 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Last words: the error that ends the engine process."""
+    """Last words: the error that ends the engine process. fact: a chip error's layer and kind."""
 
     text: str
+    fact: tuple[str, str] | None = None
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -184,10 +188,14 @@ class ProfileEnded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, t
 
 
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What one step did; with no outputs, the heartbeat of an idle engine."""
+    """What one step did; with no outputs, the heartbeat of an idle engine.
+
+    figures: what was counted, now and then and before a rest.
+    """
 
     outputs: list[StepOutput]
     stats: SchedulerStats
+    figures: EngineFigures | None = None
 
 
 Answer = Refused | Flushed | ProfileTold | ProfileEnded | StepMessage

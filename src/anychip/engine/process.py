@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from anychip.config import ServeConfig
+from anychip.contract.errors import ChipError
 from anychip.engine.connection import Connection, PeerGone
 from anychip.engine.log_lines import facts_of
 from anychip.engine.messages import (
@@ -43,8 +44,10 @@ from anychip.engine.messages import (
     StopProfile,
     Submit,
 )
+from anychip.engine.meter import fact_of
 from anychip.engine.parent import die_with
 from anychip.engine.passing import Passing
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
@@ -77,6 +80,9 @@ class ServedEngine(Protocol):
 
     def stats(self) -> SchedulerStats:
         """A snapshot for metrics."""
+
+    def figures(self) -> EngineFigures | None:
+        """What was counted, where it is time to tell; never raises."""
 
     def start_profile(self, wish: ProfileWish, on_end: Callable[[ProfileEnded], None]) -> None:
         """Begin a profile. ValueError says why it cannot."""
@@ -139,7 +145,8 @@ def _serve(connection: Connection, engine: ServedEngine) -> int:
     except PeerGone:
         raise
     except Exception as error:
-        connection.send(Died(_unexpected(error)))
+        fact = fact_of(error) if isinstance(error, ChipError) else None
+        connection.send(Died(_unexpected(error), fact))
         raise
     finally:
         engine.close()
@@ -210,7 +217,9 @@ class EngineLoop:
             if self._closed:
                 return
             outputs = self._engine.step() if self._engine.has_work() else []
-            self._connection.send(StepMessage(outputs, self._engine.stats()))
+            self._connection.send(
+                StepMessage(outputs, self._engine.stats(), self._engine.figures())
+            )
 
     def _apply(self, command: Command) -> None:
         if isinstance(command, Submit):

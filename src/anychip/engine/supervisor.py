@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Protocol
@@ -108,6 +109,8 @@ class Supervisor:
         self.reason = "the engine is starting"
         self.info: EngineInfo | None = None
         self.deaths = 0
+        self.fatal_errors: Counter[tuple[str, str]] = Counter()
+        """Chip errors that ended an engine process, by layer and kind."""
         self._boot, self._listener = boot, listener
         self._policy, self._watchdog_s = policy, watchdog_s
         self._launch = launch
@@ -248,6 +251,8 @@ class Supervisor:
                 self._ready(message.info)
             elif isinstance(message, (StartFailed, Died)):
                 self._last_words = message.text
+                if isinstance(message, Died) and message.fact is not None:
+                    self.fatal_errors[message.fact] += 1
             else:
                 self._listener.on_message(message)
 

@@ -16,7 +16,7 @@ from anychip.contract.registration import Chip
 from anychip.contract.tensor import Buffer
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
-from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
+from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each, staging_words
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
 from anychip.run.choosing import Shapes, read_told, share_out
@@ -24,9 +24,11 @@ from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
 from anychip.run.programs import Programs, StepProgram
+from anychip.run.run_meter import RunMeter
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
-from anychip.run.watched import StepWatch, WatchedMemory, Watching, run_watched
+from anychip.run.timed_run import TimedSteps, run_timed
+from anychip.run.watched import StepWatch, WatchedMemory, Watching
 from anychip.run.weights import DeviceWeights
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ class Runner:
     """One model on one chip; owns the weights from here on. The engine's thread alone calls it.
 
     checker: where it is set, every step is checked. shapes: what shapes logits; as it is made, it
-    knows no grammar. watching: who is told what it does.
+    knows no grammar. timed: which steps run call by call; as it is made, none. watching: who is
+    told what it does.
     """
 
     def __init__(
@@ -76,20 +79,22 @@ class Runner:
         self._sampled = np.zeros(limits.max_running, np.int32)  # by slot, in the step before
         self._drawn = np.zeros(self._largest.samples, np.int32)
         self.host_traffic = HostTraffic()
+        self.meter = RunMeter(chip.memory, self.host_traffic)
+        self.timed = TimedSteps()
         self.last: StepProgram | None = None
         self.checker: StepChecker | None = None
         self.shapes = Shapes(plan.config.vocab_size, frozenset(plan.config.eos_ids), None)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step and wait for its tokens. Raises ChipError."""
-        watch = self.watching.watch
-        if watch is None:
-            return self._run(plan, None)
-        begun = time.monotonic()
+        begun, watch = time.monotonic(), self.watching.watch
         try:
-            return self._run(plan, watch)
+            result = self._run(plan, watch)
         finally:
-            watch.step(plan, begun, time.monotonic())
+            if watch is not None:
+                watch.step(plan, begun, time.monotonic())
+        self.meter.ran(begun, self.shapes, self.timed)
+        return result
 
     def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
         self._host_pages.run(plan.moves)
@@ -118,12 +123,16 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
+        begun, before_late = time.monotonic(), partial(self._copy_masks, masks, sizes)
         if watch is not None and watch.operators:
-            run_watched(program, self._chip.queue, partial(self._copy_masks, masks, sizes), watch)
-            return program
-        program.run()
-        self._copy_masks(masks, sizes)
-        program.run_late()
+            run_timed(program, self._chip.queue, before_late, watch.operator)
+        elif self.timed.is_due():
+            run_timed(program, self._chip.queue, before_late, self.timed.told)
+        else:
+            program.run()
+            before_late()
+            program.run_late()
+        self.meter.on_chip(begun)
         return program
 
     def _copy_masks(self, masks: Future[None] | None, sizes: Sizes) -> None:
@@ -132,7 +141,7 @@ class Runner:
             self._staging.copy_masks(sizes)
 
     def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
-        tokens = tuple(tokens_of_rows(plan, self._read_tokens(program, sizes)))
+        tokens = emitted(plan, tokens_of_rows(plan, self._read_tokens(program, sizes)))
         self._sampled[[row.slot for row in plan.rows]] = tokens
         if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
             return StepResult(tokens=tokens)
@@ -145,11 +154,12 @@ class Runner:
         )
 
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
-        tokens = self._drawn[: sizes.samples]
+        tokens, begun = self._drawn[: sizes.samples], time.monotonic()
         if sizes.samples:
             self._memory.copy_out(program.tokens, tokens.data)
         else:
             self._chip.queue.synchronize(None)
+        self.meter.on_chip(begun)
         found: list[int] = tokens.tolist()
         return found
 
@@ -199,6 +209,15 @@ class Runner:
             log.log(self.checker.counts.level, "%s", self.checker.counts)
             self._allocated.callback(self.checker.close)
         self._allocated.close()
+
+
+def emitted(plan: StepPlan, tokens: list[int]) -> tuple[int, ...]:
+    """The tokens that go on: those that rows name, else what they sampled. A row that found no
+    number to choose by stays so: the model's failure is not papered over."""
+    return tuple(
+        token if row.emit == NOT_EMITTED or token == NOT_SAMPLED else row.emit
+        for row, token in zip(plan.rows, tokens, strict=True)
+    )
 
 
 def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:

@@ -1,22 +1,15 @@
-"""A step told while it runs: each operator, waited for before the next one, and each copy.
-
-What is queued one by one and waited for takes longer than what is queued together, so these times
-compare operators; their sum is not what a step takes.
-"""
+"""Who is told of a step while it runs: of each operator, and of each copy."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from anychip.contract.execution import Queue
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.ops.bind import BoundCall
 from anychip.plan import StepPlan
-from anychip.run.programs import StepProgram
 
 
 class StepWatch(Protocol):
@@ -44,28 +37,6 @@ class Watching:
     """Who watches a runner: nobody, mostly."""
 
     watch: StepWatch | None = None
-
-
-def run_watched(
-    program: StepProgram, queue: Queue, before_late: Callable[[], None], watch: StepWatch
-) -> None:
-    """Run a step call by call, also where the chip makes one launch of it; wait after each.
-
-    before_late: called before the calls that read the masks. Raises ChipError.
-    """
-    calls = program.bound.calls
-    late_from = len(calls) if program.late_from is None else program.late_from
-    _run_calls(calls[:late_from], queue, watch)
-    before_late()
-    _run_calls(calls[late_from:], queue, watch)
-
-
-def _run_calls(calls: Sequence[BoundCall], queue: Queue, watch: StepWatch) -> None:
-    for call in calls:
-        begun = time.monotonic()
-        call.launch()
-        queue.synchronize(None)
-        watch.operator(call, begun, time.monotonic())
 
 
 class WatchedMemory(Memory):

@@ -220,6 +220,14 @@ class Scheduler:
             **msgspec.structs.asdict(state.counters),
         )
 
+    def waiting(self) -> dict[str, int]:
+        """Return how many requests wait, by what they wait for; looks at each of them."""
+        return self._state.waiting()
+
+    def tokens_in_flight(self) -> int:
+        """Return the positions that running requests have in the cache."""
+        return sum(sequence.computed for sequence in self._state.running())
+
     def check(self) -> list[str]:
         """Return what is wrong with the books, nothing where they are sound; counts it too."""
         found = violations(self._state)

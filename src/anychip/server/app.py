@@ -13,6 +13,7 @@ from anychip.server.auth import KeyCheck, OriginCheck
 from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_error
 from anychip.server.limits import CallLimit
 from anychip.server.messages import count_tokens, create_message
+from anychip.server.metrics.http_calls import HttpCount
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
@@ -73,6 +74,7 @@ def build_app(service: Service) -> Starlette:
     app = Starlette(
         routes=list(ROUTES),
         middleware=[
+            Middleware(HttpCount, figures=service.metrics.http, routes=ROUTES),
             Middleware(CutAtTheEnd, draining=lambda: service.draining),
             Middleware(OriginCheck, bound_host=config.host),
             Middleware(KeyCheck, access=service.access),

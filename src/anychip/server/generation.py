@@ -23,10 +23,10 @@ from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.server.call_record import current_call
 from anychip.server.choice import PLAINLY, Choice, Piece, Writing
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
-from anychip.server.metrics import Metrics
 from anychip.server.origin import Origin
 from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service
+from anychip.server.timing import Timing
 from anychip.text.stop import stop_patterns
 
 log = logging.getLogger("anychip.server")
@@ -67,6 +67,7 @@ class Generation:
         self.sampling = sampling
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
+        self._record = service.recorder.call(origin, sampling, seed)
         writing = msgspec.structs.replace(writing, patterns=stop_patterns(sampling.stop_regex))
         self.choices: list[Choice] = []
         self.requests: list[Request] = []
@@ -108,7 +109,7 @@ class Generation:
         """
         with self._service.registered(self):
             self._service.request_log.begun(self.origin, self.prompts, self.sampling)
-            timing = Timing(self._service, self.started, len(self.choices))
+            timing = self._timing()
             held: list[Piece] = []
             self.submitted = True
             try:
@@ -123,11 +124,17 @@ class Generation:
                             yield one
             except (EngineUnavailable, RequestRefused) as error:
                 timing.refuse()
-                raise _refused(error, self._service.retry_after) from error
+                raise self._noted(_refused(error, self._service.retry_after)) from error
             finally:
                 timing.close()
                 self.ended = time.monotonic()
                 self._log_end()
+                self._take_down(*self.choices, over=True)
+
+    def _timing(self) -> Timing:
+        service = self._service
+        lengths = [len(self.prompts[choice.index // self.n]) for choice in self.choices]
+        return Timing(service.metrics.requests, service.turnover, self.started, lengths)
 
     def _prompt_is_scored(self, choice: int) -> bool:
         """Whether all is known that is told of its prompt: the first draw's request asks for it,
@@ -157,6 +164,18 @@ class Generation:
             ends,
         )
         self._service.request_log.ended(self.origin, [choice.text for choice in self.choices])
+
+    def _take_down(self, *choices: Choice, over: bool = False) -> None:
+        """Into the record, what these have got so far. over: no more will come."""
+        if self._record is not None:
+            for choice in choices:
+                request = self.requests[choice.index]
+                self._record.took(choice, request, over=over)
+
+    def _noted(self, error: ApiError) -> ApiError:
+        if self._record is not None:
+            self._record.error = error.body.code or error.body.type
+        return error
 
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""
@@ -189,9 +208,10 @@ class Generation:
         if choice.finish is not None:
             return None  # a stop string ended it; this is what the engine had under way
         if output.finish is FinishReason.ERROR:
-            raise _failed(output, self._service.retry_after)
+            raise self._noted(_failed(output, self._service.retry_after))
         piece = choice.take(output)
-        timing.take(choice)
+        timing.take(choice, output)
+        self._take_down(choice)
         if self.first_token is None and choice.token_ids:
             self.first_token = time.monotonic()
         if choice.finish is not None and output.finish is None:
@@ -218,43 +238,3 @@ def _failed(output: StepOutput, retry_after: int) -> ApiError:
     if output.failure is Failure.IMPOSSIBLE:
         return bad_request(text, code="nothing_to_say")
     return server_error(text)
-
-
-class Timing:
-    """Books one call's latencies and its end."""
-
-    def __init__(self, service: Service, started: float, choices: int) -> None:
-        self._metrics: Metrics = service.metrics
-        self._turnover = service.turnover
-        self._started = started
-        self._first: dict[int, float] = {}
-        self._unfinished = choices
-
-    def take(self, choice: Choice) -> None:
-        """After each output of a choice."""
-        now = time.monotonic()
-        if choice.token_ids and choice.index not in self._first:
-            self._first[choice.index] = now
-            self._metrics.first_token.observe(now - self._started)
-        if choice.finish is not None:
-            self._finish(choice, now)
-
-    def _finish(self, choice: Choice, now: float) -> None:
-        self._turnover.ended()
-        if choice.finish == FinishReason.ABORT.value:
-            return  # close() counts it
-        self._unfinished -= 1
-        self._metrics.requests.labels(self._metrics.model, choice.finish).inc()
-        self._metrics.latency.observe(now - self._started)
-        if len(choice.token_ids) > 1:
-            decode = now - self._first[choice.index]
-            self._metrics.per_token.observe(decode / (len(choice.token_ids) - 1))
-
-    def refuse(self) -> None:
-        """When the engine did not take the call."""
-        self._unfinished = 0
-
-    def close(self) -> None:
-        """When the call is over: what has not finished was aborted or failed."""
-        if self._unfinished:
-            self._metrics.aborted.inc(self._unfinished)

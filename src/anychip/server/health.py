@@ -94,6 +94,7 @@ async def server_info(request: Request) -> Response:
             "state": "draining" if service.draining else service.client.state.value,
             "engine_deaths": service.client.deaths,
             "live_requests": len(service.live),
+            "record": service.recorder.counts,
         }
     )
 

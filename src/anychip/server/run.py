@@ -25,6 +25,7 @@ from anychip.server.exposure import exposures
 from anychip.server.keys import open_access
 from anychip.server.listening import bind
 from anychip.server.opening import Reading, open_service
+from anychip.server.record_place import check_record
 from anychip.server.stop import Stop
 from anychip.server.telling import open_telling
 from anychip.server.tls import open_tls
@@ -96,6 +97,7 @@ async def run_server(
     Call it in the thread that lives as long as the server: the engine process dies with it.
     """
     access, tls = open_access(config), open_tls(config)
+    check_record(config)
     telling = open_telling(config)
     for warning in exposures(config, access.needed):
         log.warning("%s", warning)

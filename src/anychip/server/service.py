@@ -17,8 +17,9 @@ from anychip.server.chat_formats import formats_of
 from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.grammars import Grammars
 from anychip.server.keys import Access, Caller
-from anychip.server.metrics import Metrics
+from anychip.server.metrics.registry import Metrics
 from anychip.server.origin import Origin
+from anychip.server.recording import Recorder
 from anychip.server.request_log import RequestLog
 from anychip.server.room import Room
 from anychip.server.texts import Texts
@@ -63,9 +64,10 @@ class Service:
         self.created = int(time.time())
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
-        self.metrics = Metrics(self.model_name, lambda: (client.stats, client.deaths, client.ready))
+        self.metrics = Metrics(self.model_name, client)
         self.turnover = Turnover()
         self.request_log = RequestLog(config, tokenizer)
+        self.recorder = Recorder(config, info, tokenizer)
         self._seeds = random.Random(config.random_seed)
         self._serial = 0
 
@@ -150,9 +152,10 @@ class Service:
         return len(running)
 
     def close(self) -> None:
-        """End threads and the processes of templates and grammars."""
+        """End threads and the processes of templates and grammars; write what is recorded."""
         self.texts.close()
         self.grammars.close()
+        self.recorder.close()
 
 
 def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:

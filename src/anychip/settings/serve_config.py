@@ -10,8 +10,10 @@ from anychip.settings.chip import ChipSettings
 from anychip.settings.files import FileSettings
 from anychip.settings.logs import LogSettings
 from anychip.settings.memory import MemorySettings
+from anychip.settings.metrics import MetricsSettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
+from anychip.settings.record import RecordSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
 
@@ -26,6 +28,7 @@ _PATHS = (
     "ssl_certfile",
     "ssl_keyfile",
     "ssl_ca_certs",
+    "record",
     "access_log",
     "profile_dir",
 )
@@ -34,8 +37,10 @@ _PATHS = (
 # A dataclass takes the fields of its last base first: this is the order of --help, backwards.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig(
+    MetricsSettings,
     LogSettings,
     FileSettings,
+    RecordSettings,
     ScheduleSettings,
     MemorySettings,
     OutputSettings,
@@ -68,6 +73,7 @@ class ServeConfig(
             raise ConfigError(
                 "--log-requests-level: no calls are logged; add --log-requests or leave it out"
             )
+        self._check_record()
         self._check_host_tier()
         self._check_policies()
         self._check_output()
@@ -76,6 +82,12 @@ class ServeConfig(
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))
+
+    def _check_record(self) -> None:
+        for name, usual in (("privacy", "tokens"), ("max_bytes", 2**30), ("keep", 4)):
+            if getattr(self, f"record_{name}") != usual and not self.record:
+                flag = f"--record-{name.replace('_', '-')}"
+                raise ConfigError(f"{flag}: nothing is recorded; add --record or leave it out")
 
     def _check_policies(self) -> None:
         """Refuse what would have no effect."""
