@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import threading
 
 import pytest
 
 from anychip.config import ConfigError
 from anychip.engine.messages import StartError
-from anychip.server.tracing import open_tracing
+from anychip.server.tracing import Tracing, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL
 from served import config_for, running, wait_until
@@ -163,6 +165,26 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
                 wait_until(lambda sent=sent: broken.attempts >= sent)
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
+
+
+def test_whoever_ends_the_server_in_a_hurry_waits_for_no_span():
+    let_go = threading.Event()
+
+    class Stuck:
+        def get_tracer(self, name):
+            return None
+
+        def shutdown(self):
+            let_go.wait(60)
+
+    async def close() -> None:
+        hurry = asyncio.Event()
+        hurry.set()
+        await Tracing(Stuck()).close(hurry)
+
+    asyncio.run(close())
+    assert not let_go.is_set()
+    let_go.set()
 
 
 def test_without_the_library_the_way_out_is_told(folder, monkeypatch):
