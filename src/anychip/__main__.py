@@ -22,6 +22,8 @@ COMMANDS: Mapping[str, str] = {
     "coverage": "which implementation serves each operator of a model, and what is missing",
     "conform": "prove that a chip keeps the contract, check by check; compare two such reports",
     "doctor": "look a chip over, with a model too: what is sound, what is not, what to do next",
+    "record": "stand before any OpenAI-compatible server and record what passes",
+    "replay": "ask a recorded or published trace again of any OpenAI-compatible server",
     "replay-op": "run an operator call that --check-ops saved, and compare it with the oracle",
     "regress": "whether a chip's answers and speed got worse since they were accepted",
     "scan": "what more requests at once gain, and what saturates where they gain nothing",

@@ -5,6 +5,7 @@ The model's name says how it behaves; see BEHAVIOURS. `seen` keeps the calls and
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BEHAVIOURS = {
     "sound", "busy", "refuses", "fails", "cuts", "error event", "whole", "no usage", "hangs up",
-    "nonsense",
+    "nonsense", "packed",
 }  # fmt: skip
 
 
@@ -23,6 +24,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.seen: list[tuple[str, dict, dict]] = []
+        self.left = 0  # clients that were gone before their answer was whole
         self.gate = threading.Event()  # answers wait for it after their first piece
         self.gate.set()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -40,6 +42,9 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.startswith("/v1/"):
+            self._json(404, {"error": {"message": f"no {self.path} here"}})
+            return
         self.server.seen.append((self.path, body, dict(self.headers)))
         how = body["model"]
         if how in ("busy", "refuses", "fails"):
@@ -47,10 +52,16 @@ class Answers(BaseHTTPRequestHandler):
             self._json(status, {"error": {"message": f"it {how}"}})
         elif how == "hangs up":
             self.close_connection = True
+        elif how == "packed":
+            self._json(200, {"choices": [{"text": "packed", "finish_reason": "stop"}]}, packed=True)
         elif how == "whole":
             self._json(200, {"choices": [{"text": "a", "finish_reason": "stop"}]})
         else:
-            self._stream(body, how)
+            try:
+                self._stream(body, how)
+            except (BrokenPipeError, ConnectionResetError):
+                self.server.left += 1
+                self.close_connection = True
 
     def _stream(self, body: dict, how: str) -> None:
         self.send_response(200)
@@ -65,9 +76,12 @@ class Answers(BaseHTTPRequestHandler):
                 self.server.gate.wait(30)
         self._chunk(b"")
 
-    def _json(self, status: int, body: dict) -> None:
+    def _json(self, status: int, body: dict, packed: bool = False) -> None:
         data = json.dumps(body).encode()
+        data = gzip.compress(data) if packed else data
         self.send_response(status)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -1,10 +1,12 @@
-"""What the system says about the host's memory: for chips whose memory is the host's."""
+"""What the system says about the host's memory and cores: for chips that are the host."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 
@@ -74,3 +76,38 @@ def resident() -> int:
     """Bytes of this process that are in memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, and no more than its cgroup's quota allows."""
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = may or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
+
+
+class CoreUse:
+    """How busy this process keeps its cores. cores: how many count; 0: those that it may use.
+
+    Calls may come from any thread, one at a time.
+    """
+
+    SHORTEST_S = 0.05
+    """Seconds; a share over less than this says little."""
+
+    def __init__(self, cores: int = 0) -> None:
+        self._cores = cores or usable_cores()
+        self._seen, self._used = time.monotonic(), time.process_time()
+        self._share: float | None = None
+
+    def share(self) -> float | None:
+        """Since the call before, 0 to 1; None where too little time has passed since the start."""
+        now, used = time.monotonic(), time.process_time()
+        if now - self._seen >= self.SHORTEST_S:
+            spent = (used - self._used) / (now - self._seen)
+            self._share = min(max(spent / self._cores, 0.0), 1.0)
+            self._seen, self._used = now, used
+        return self._share

@@ -25,7 +25,10 @@ class Reading:
 
 
 class Telemetry(Layer, contract=True):
-    """Reads the device's own counters, outside the engine's loop; never host RAM for a device's."""
+    """Reads the device's own counters; never host RAM for a device's.
+
+    The engine calls it from a thread of its own while the queue's thread works, one call at a time.
+    """
 
     @required
     def read(self) -> Reading:

@@ -14,11 +14,13 @@ from anychip.contract.errors import ChipError, ContractError
 from anychip.contract.host import host_facts
 from anychip.contract.registration import chip_slots, probe_chip, read_options
 from anychip.contract.version import CONTRACT
+from anychip.engine.device_watch import DeviceWatch
 from anychip.engine.engine import Engine
 from anychip.engine.grammars import EngineGrammars
 from anychip.engine.loading import loading_progress
 from anychip.engine.messages import EngineInfo, StartError
 from anychip.engine.tables import memory_table, operator_table, weight_table
+from anychip.figures import MOST_COMMITTED, committed_share
 from anychip.grammar.backend import backend_complaint
 from anychip.model.errors import CheckpointError
 from anychip.ops.decide import MissingOperator, UnknownImplementation
@@ -37,6 +39,7 @@ from anychip.run.memory_plan import (
 from anychip.run.model_plan import ModelPlanError
 from anychip.run.plan_run import Opened, chip_options, open_run
 from anychip.run.runner import Runner
+from anychip.run.timed_run import TimedSteps
 from anychip.run.weights import load_weights
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
@@ -62,15 +65,16 @@ REFUSALS = (
 
 def build_served_engine(config: ServeConfig, report: Report) -> tuple[Engine, EngineInfo]:
     """Build an engine for a loop in `Engine.serve`. Raises StartError as `build_engine` does."""
-    return build_engine(config, report, overlap=not config.disable_overlap_schedule)
+    return build_engine(config, report, overlap=not config.disable_overlap_schedule, watched=True)
 
 
 def build_engine(
-    config: ServeConfig, report: Report, *, overlap: bool = False
+    config: ServeConfig, report: Report, *, overlap: bool = False, watched: bool = False
 ) -> tuple[Engine, EngineInfo]:
     """Open, check, plan, load. report: takes the lines of the start-up log.
 
-    overlap: `Engine.step` is called in `Engine.serve` alone.
+    overlap: `Engine.step` is called in `Engine.serve` alone. watched: somebody wants to know how
+    the device does and what operators take.
     Raises StartError with a text for the user; nothing stays open then.
     """
     complaint = backend_complaint(config.grammar_backend)
@@ -81,7 +85,10 @@ def build_engine(
     except REFUSALS as error:
         raise StartError(str(error)) from error
     try:
-        return _start(config, opened, report, overlap)
+        engine, info = _start(config, opened, report, overlap)
+        if watched:
+            _watch(config, opened, engine, info)
+        return engine, info
     except BaseException as error:
         opened.close()
         if isinstance(error, REFUSALS):
@@ -124,8 +131,25 @@ def _start(
     runner.shapes = Shapes(opened.plan.config.vocab_size, eos_ids, grammars)
     scheduler = _scheduler(config, limits, eos_ids)
     engine = Engine(scheduler, runner, opened.close, overlap=overlap, grammars=grammars)
+    engine.meter.run = runner.meter.figures
     info = _info(config, opened, limits, memory, recorder)
     return engine, msgspec.structs.replace(info, eos_ids=tuple(sorted(eos_ids)))
+
+
+def _watch(config: ServeConfig, opened: Opened, engine: Engine, info: EngineInfo) -> None:
+    """Begin to read the device and to time operators; warn where its memory is nearly full."""
+    share = committed_share(info.memory)
+    if share > MOST_COMMITTED:
+        log.warning(
+            "weights and KV cache take %.0f %% of the device's memory; above %.0f %% memory that "
+            "the host backs begins to page, which shows as jitter: give the cache less with "
+            "--mem-fraction-static or --max-total-tokens",
+            100 * share,
+            100 * MOST_COMMITTED,
+        )
+    if isinstance(engine.runner, Runner):
+        engine.runner.timed = TimedSteps(config.operator_timing_interval)
+    engine.meter.watch = DeviceWatch(opened.chip.telemetry, config.telemetry_interval)
 
 
 def checker_of(engine: Engine) -> StepChecker | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,21 +14,29 @@ from anychip.config import ServeConfig
 from anychip.engine.evidence import ProcessSeen
 from anychip.engine.messages import (
     Abort,
+    Answer,
     Boot,
+    Command,
     EngineInfo,
     Flush,
     Flushed,
     Look,
     Looked,
+    ProfileEnded,
+    ProfileTold,
+    ProfileWish,
     Refused,
+    StartProfile,
     StepMessage,
+    StopProfile,
     Submit,
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.engine.suspects import Suspects
+from anychip.figures import EngineFigures
 from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
-from anychip.request import FinishReason, Request, StepOutput
+from anychip.request import FinishReason, Mark, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 
 DEFAULT_BUILDER = "anychip.engine.build:build_served_engine"
@@ -102,11 +110,16 @@ class EngineClient:
         self._leaving: tuple[list[Request], list[Request]] = ([], [])
         self._backlog = backlog
         self._streams: dict[str, _Stream] = {}
-        self._outbox: list[Submit | Abort | Flush | Look] = []
+        self._outbox: list[Command] = []
         self._flushes: dict[int, asyncio.Future[bool]] = {}
-        self._looks: dict[int, asyncio.Future[ProcessSeen]] = {}
-        self._asked = 0
+        self._profile_answers: dict[int, asyncio.Future[str]] = {}
+        self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
+        self._looks: dict[int, asyncio.Future[Looked]] = {}
+        self._number = 0
         self.stats = SchedulerStats()
+        self.figures = EngineFigures()
+        self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
+        """Told of the timeline of every traced request, also where nobody reads it any more."""
 
     async def start(self) -> EngineInfo:
         """Start the engine. StartError, with a text for the user, where it cannot start."""
@@ -138,6 +151,11 @@ class EngineClient:
     def deaths(self) -> int:
         """How often the engine process died."""
         return self._supervisor.deaths
+
+    @property
+    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors that ended an engine process, by layer and kind."""
+        return self._supervisor.fatal_errors
 
     @property
     def pid(self) -> int | None:
@@ -189,8 +207,8 @@ class EngineClient:
         """Empty the prefix cache; False where requests run or wait."""
         if not self.ready:
             raise EngineUnavailable(self.reason)
-        self._asked += 1
-        number, answer = self._asked, asyncio.get_running_loop().create_future()
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
         self._flushes[number] = answer
         self._send(Flush(number))
         try:
@@ -198,29 +216,61 @@ class EngineClient:
         finally:
             self._flushes.pop(number, None)
 
+    async def start_profile(self, wish: ProfileWish) -> None:
+        """Have the engine begin a profile. EngineUnavailable; ValueError says why it did not."""
+        await self._command_profile(lambda number: StartProfile(number, wish))
+
+    async def stop_profile(self) -> ProfileEnded:
+        """End the profile; what became of it. EngineUnavailable; ValueError where none runs."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[ProfileEnded] = loop.create_future()
+        self._profile_ends.append(ended)
+        try:
+            await self._command_profile(StopProfile)
+            return await ended
+        finally:
+            self._profile_ends.remove(ended)
+
+    async def _command_profile(self, command: Callable[[int], StartProfile | StopProfile]) -> None:
+        if not self.ready:
+            raise EngineUnavailable(self.reason)
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
+        self._profile_answers[number] = answer
+        self._send(command(number))
+        try:
+            error = await answer
+        finally:
+            self._profile_answers.pop(number, None)
+        if error:
+            raise ValueError(error)
+
     async def look(self, seconds: float, hertz: float) -> ProcessSeen:
         """What the engine's threads do for some seconds. EngineUnavailable where it cannot tell."""
         if not self.ready:
             raise EngineUnavailable(self.reason)
-        self._asked += 1
-        number, answer = self._asked, asyncio.get_running_loop().create_future()
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
         self._looks[number] = answer
         self._send(Look(number, seconds, hertz))
         try:
-            seen: ProcessSeen = await answer
-            return seen
+            looked: Looked = await answer
         finally:
             self._looks.pop(number, None)
+        if looked.seen is None:
+            raise EngineUnavailable(looked.error)
+        return looked.seen
 
     async def close(self, patience_s: float) -> None:
         """End the engine process; running requests end with an error."""
         self._fail_all("the server is closing")
         await self._supervisor.close(patience_s)
 
-    def on_message(self, message: Refused | Flushed | Looked | StepMessage) -> None:
+    def on_message(self, message: Answer) -> None:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
+            self.figures = message.figures or self.figures
             if any(self._leaving):
                 self._leaving = ([], self._leaving[0])
             for output in message.outputs:
@@ -230,21 +280,15 @@ class EngineClient:
             if stream is not None:
                 kind = QueueFull if message.later else RequestRefused
                 stream.fail(kind(message.text))
+        elif isinstance(message, Flushed):
+            _settle(self._flushes.get(message.number), message.done)
+        elif isinstance(message, ProfileTold):
+            _settle(self._profile_answers.get(message.number), message.error)
         elif isinstance(message, Looked):
-            self._tell_look(message)
+            _settle(self._looks.get(message.number), message)
         else:
-            answer = self._flushes.get(message.number)
-            if answer is not None and not answer.done():
-                answer.set_result(message.done)
-
-    def _tell_look(self, message: Looked) -> None:
-        answer = self._looks.get(message.number)
-        if answer is None or answer.done():
-            return
-        if message.seen is None:
-            answer.set_exception(EngineUnavailable(message.error))
-        else:
-            answer.set_result(message.seen)
+            for ended in self._profile_ends:
+                _settle(ended, message)
 
     def on_down(self, reason: str) -> None:
         """End every request with an error (called by the supervisor)."""
@@ -257,8 +301,9 @@ class EngineClient:
         self.stats = msgspec.structs.replace(
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
-        waiting: list[asyncio.Future[Any]] = [*self._flushes.values(), *self._looks.values()]
-        for answer in waiting:
+        self.figures = msgspec.structs.replace(self.figures, waiting={}, tokens_in_flight=0)
+        waiting: list[asyncio.Future[Any]] = [*self._flushes.values(), *self._profile_ends]
+        for answer in (*waiting, *self._profile_answers.values(), *self._looks.values()):
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
 
@@ -276,6 +321,8 @@ class EngineClient:
         return stream
 
     def _deliver(self, output: StepOutput) -> None:
+        if output.timeline and self.on_timeline is not None:
+            self.on_timeline(output.request_id, output.timeline)
         stream = self._streams.get(output.request_id)
         if stream is None:
             return  # aborted here before the engine knew
@@ -299,7 +346,7 @@ class EngineClient:
         for request_id, stream in streams.items():
             stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
 
-    def _send(self, command: Submit | Abort | Flush | Look) -> None:
+    def _send(self, command: Command) -> None:
         """Everything that is sent in one turn of the event loop travels in one frame."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._send_outbox)
@@ -309,3 +356,11 @@ class EngineClient:
         items, self._outbox = self._outbox, []
         if items:
             self._supervisor.send(items)
+
+
+_T = TypeVar("_T")
+
+
+def _settle(answer: asyncio.Future[_T] | None, result: _T) -> None:
+    if answer is not None and not answer.done():
+        answer.set_result(result)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,13 +21,17 @@ PATIENCE_S = 0.01
 class _Waiting(NamedTuple):
     request: Request
     compiled: Future[Grammar]
+    begun: float
 
 
 class GrammarQueue:
-    """In order of arrival; whoever is ready first leaves first."""
+    """In order of arrival; whoever is ready first leaves first.
 
-    def __init__(self, grammars: EngineGrammars) -> None:
-        self._grammars = grammars
+    took: told the seconds from a request's arrival to the end of its compile.
+    """
+
+    def __init__(self, grammars: EngineGrammars, took: Callable[[float], None]) -> None:
+        self._grammars, self._took = grammars, took
         self._waiting: dict[str, _Waiting] = {}
 
     def __len__(self) -> int:
@@ -39,7 +44,9 @@ class GrammarQueue:
         """Begin to compile its grammar."""
         spec = request.params.grammar
         assert spec is not None, "the request has no grammar"
-        self._waiting[request.id] = _Waiting(request, self._grammars.compile(spec))
+        self._waiting[request.id] = _Waiting(
+            request, self._grammars.compile(spec), time.perf_counter()
+        )
 
     def abort(self, request_id: str) -> StepOutput | None:
         """Take a request out; its last output, or None where it does not wait here."""
@@ -56,7 +63,8 @@ class GrammarQueue:
     def ready(self) -> Iterator[Request | StepOutput]:
         """Take out those whose compile is over: requests, or the last output of a failed one."""
         for name in [n for n, one in self._waiting.items() if one.compiled.done()]:
-            request, compiled = self._waiting.pop(name)
+            request, compiled, begun = self._waiting.pop(name)
+            self._took(time.perf_counter() - begun)
             error = compiled.exception()
             if error is None:
                 yield request

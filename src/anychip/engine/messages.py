@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from anychip.engine.evidence import ProcessSeen
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
 
@@ -66,6 +67,32 @@ class Flush(msgspec.Struct, frozen=True, array_like=True, tag=True):
     number: int
 
 
+class ProfileWish(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A profile: the file that it becomes, and when it ends by itself.
+
+    steps: None: only by time, bytes, or when it is told to. activities: "PYTHON" (stacks),
+    "OPERATORS" (each waited for), "COPIES".
+    """
+
+    path: str
+    seconds: float
+    steps: int | None = None
+    activities: tuple[str, ...] = ("PYTHON", "OPERATORS", "COPIES")
+
+
+class StartProfile(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Begin a profile; `ProfileTold` answers with the same number."""
+
+    number: int
+    wish: ProfileWish
+
+
+class StopProfile(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """End the profile; `ProfileTold` answers with the same number, then comes `ProfileEnded`."""
+
+    number: int
+
+
 class Look(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Sample the stacks of the engine's threads; `Looked` answers with the same number."""
 
@@ -78,10 +105,14 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """End the process in good order."""
 
 
+Command = Submit | Abort | Flush | StartProfile | StopProfile | Look | Close
+"""Everything that the server tells the engine process."""
+
+
 class Commands(msgspec.Struct, frozen=True, array_like=True):
     """Everything that the server wants done before the next step, in order."""
 
-    items: list[Submit | Abort | Flush | Look | Close]
+    items: list[Command]
 
 
 class Boot(msgspec.Struct, frozen=True, array_like=True):
@@ -97,11 +128,17 @@ class Boot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A line for the server's log. level: logging's number. passing: see `Passing`."""
+    """A line for the server's log. level: logging's number. passing: see `Passing`.
+
+    logger: who writes it. facts: see `log_lines.facts_of`. when: seconds since 1970; 0: now.
+    """
 
     level: int
     text: str
     passing: bool = False
+    logger: str = "anychip.engine"
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    when: float = 0.0
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -117,9 +154,10 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Last words: the error that ends the engine process."""
+    """Last words: the error that ends the engine process. fact: a chip error's layer and kind."""
 
     text: str
+    fact: tuple[str, str] | None = None
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -137,6 +175,27 @@ class Flushed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     done: bool
 
 
+class ProfileTold(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Whether a profile began or is about to end; error: why not."""
+
+    number: int
+    error: str = ""
+
+
+class ProfileEnded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True):
+    """A profile is over, by itself or not.
+
+    reason: "asked", "steps", "time", "bytes", or what went wrong on the way. error: why there is
+    no file; the rest means nothing then.
+    """
+
+    path: str
+    steps: int = 0
+    nbytes: int = 0
+    reason: str = ""
+    error: str = ""
+
+
 class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What was seen of the engine process, or why nothing was."""
 
@@ -146,11 +205,18 @@ class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What one step did; with no outputs, the heartbeat of an idle engine."""
+    """What one step did; with no outputs, the heartbeat of an idle engine.
+
+    figures: what was counted, now and then and before a rest.
+    """
 
     outputs: list[StepOutput]
     stats: SchedulerStats
+    figures: EngineFigures | None = None
 
 
-EngineMessage = LogLine | Ready | StartFailed | Died | Refused | Flushed | Looked | StepMessage
+Answer = Refused | Flushed | ProfileTold | ProfileEnded | Looked | StepMessage
+"""What the engine says about requests and to commands."""
+
+EngineMessage = LogLine | Ready | StartFailed | Died | Answer
 """Everything that the engine process says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Protocol
@@ -13,24 +14,19 @@ import msgspec
 
 from anychip.engine.child import KILL_PATIENCE_S, EngineChild, describe_exit
 from anychip.engine.connection import PeerGone
+from anychip.engine.log_lines import FACTS
 from anychip.engine.messages import (
-    Abort,
+    Answer,
     Boot,
     Close,
+    Command,
     Died,
     EngineInfo,
     EngineMessage,
-    Flush,
-    Flushed,
     LogLine,
-    Look,
-    Looked,
     Ready,
-    Refused,
     StartError,
     StartFailed,
-    StepMessage,
-    Submit,
 )
 from anychip.engine.passing import LOGGER, Passing
 
@@ -66,7 +62,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class EngineListener(Protocol):
     """Who is told what the engine says. Called on the event loop; must not block."""
 
-    def on_message(self, message: Refused | Flushed | Looked | StepMessage) -> None:
+    def on_message(self, message: Answer) -> None:
         """The engine said something about requests."""
 
     def on_down(self, reason: str) -> None:
@@ -83,7 +79,7 @@ class Child(Protocol):
     async def receive(self) -> EngineMessage:
         """The next message. PeerGone when the process has ended."""
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Look | Close]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Send commands."""
 
     async def end(self, patience_s: float) -> int | None:
@@ -113,6 +109,8 @@ class Supervisor:
         self.reason = "the engine is starting"
         self.info: EngineInfo | None = None
         self.deaths = 0
+        self.fatal_errors: Counter[tuple[str, str]] = Counter()
+        """Chip errors that ended an engine process, by layer and kind."""
         self._boot, self._listener = boot, listener
         self._policy, self._watchdog_s = policy, watchdog_s
         self._launch = launch
@@ -132,7 +130,7 @@ class Supervisor:
         self._task = asyncio.create_task(self._run())
         return await self._started
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Look]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Pass commands on; they are lost where no engine runs."""
         if self._child is not None:
             self._child.send(items)
@@ -253,6 +251,8 @@ class Supervisor:
                 self._ready(message.info)
             elif isinstance(message, (StartFailed, Died)):
                 self._last_words = message.text
+                if isinstance(message, Died) and message.fact is not None:
+                    self.fatal_errors[message.fact] += 1
             else:
                 self._listener.on_message(message)
 
@@ -296,5 +296,10 @@ def _tell(line: LogLine) -> None:
     """Write a line of the engine's into this process's log."""
     if line.passing:
         logging.getLogger(LOGGER).log(line.level, Passing(line.text))
-    else:
-        log.log(line.level, "%s", line.text)
+        return
+    writer = logging.getLogger(line.logger)
+    if writer.isEnabledFor(line.level):
+        facts = {FACTS: line.facts}
+        record = writer.makeRecord(writer.name, line.level, "", 0, line.text, (), None, extra=facts)
+        record.created = line.when or record.created
+        writer.handle(record)

@@ -20,7 +20,7 @@ class RecordError(ValueError):
     """The file cannot be read or written as a record; the text says why."""
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True):
     """First line of each file. started: unix time that `at_s` counts from. by: who wrote it, a
     server or a proxy before one. block: tokens of a block. part: how often it was rotated."""
 

@@ -5,6 +5,7 @@ Made in a thread of their own while the network runs, which does not need them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -12,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from anychip.figures import GRAMMAR_SECONDS, Buckets
 from anychip.plan import SlotStart
 from anychip.request import NO_LOGPROBS, GrammarSpec
 
@@ -93,6 +95,8 @@ class Masks:
         self._grammars = grammars
         self._slots: dict[int, _SlotMask] = {}
         self._thread: ThreadPoolExecutor | None = None
+        self.seconds = Buckets()
+        """What the masks of a step took."""
 
     def begin(self, start: SlotStart, shaping: SlotShaping) -> None:
         """A slot is given to a request that has a mask."""
@@ -139,6 +143,11 @@ class Masks:
             self._thread.shutdown()
 
     def _make(self, slots: Sequence[int], into: Words) -> None:
+        begun = time.perf_counter()
+        self._write(slots, into)
+        self.seconds.observe(time.perf_counter() - begun, GRAMMAR_SECONDS)
+
+    def _write(self, slots: Sequence[int], into: Words) -> None:
         for slot, words in zip(slots, into, strict=True):
             if slot < 0:
                 words[:] = ALL

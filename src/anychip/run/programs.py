@@ -18,7 +18,8 @@ from anychip.run.sizes import KEPT, Sizes
 class StepProgram:
     """One step ready to run: its launches (one where the chip captures), tokens and logits.
 
-    late: those that read the masks.
+    late: those that read the masks; they begin with call `late_from` of the bound ones, None
+    where there are none.
     """
 
     launches: tuple[Launch, ...]
@@ -26,6 +27,7 @@ class StepProgram:
     logits: Tensor
     bound: BoundProgram
     late: tuple[Launch, ...] = ()
+    late_from: int | None = None
 
     def run(self) -> None:
         """Queue the step, but for what is late."""
@@ -80,7 +82,8 @@ class Programs:
             bound = bind(traced, self._operands(sizes), self._chip.memory)
         split = len(bound.calls) if traced.late_from is None else traced.late_from
         early, late = self._captured(bound.launches[:split]), self._captured(bound.launches[split:])
-        return StepProgram(early, bound.results["tokens"], bound.results["logits"], bound, late)
+        found = bound.results
+        return StepProgram(early, found["tokens"], found["logits"], bound, late, traced.late_from)
 
     def _captured(self, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
         if self._chip.capture is None or not launches:

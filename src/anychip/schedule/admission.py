@@ -9,7 +9,7 @@ from anychip.request import FinishReason
 from .radix_node import common_length
 from .sequence import Sequence
 from .snapshots import Snapshots
-from .state import State
+from .state import PAGES, SLOTS, State
 
 WORTH_WAITING_TOKENS = 32
 """A running prefill that shares at least this much is waited for, then found in the cache."""
@@ -22,10 +22,14 @@ def admitted(state: State) -> Iterator[Sequence]:
     row: nobody behind it may take the pages that it waits for. One that could not run even alone
     ends with an error.
     """
-    if state.admission_blocked or not state.free_slots or not state.queue:
+    if not state.free_slots:
+        state.waits_for = SLOTS
+        return
+    if state.admission_blocked or not state.queue:
         return
     for sequence in state.order():
         if not state.free_slots:
+            state.waits_for = SLOTS
             return
         if prefix_is_coming(state, sequence):
             continue
@@ -36,6 +40,7 @@ def admitted(state: State) -> Iterator[Sequence]:
             continue
         state.store.detach(sequence)
         if state.decoding or state.prefilling:
+            state.waits_for = PAGES
             break
         state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
     state.admission_blocked = True

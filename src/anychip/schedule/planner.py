@@ -13,7 +13,7 @@ from .pace import Pace
 from .preemption import urgent_victims
 from .retraction import gives_way, make_room_for_decodes, pages_missing
 from .sequence import Sequence
-from .state import State
+from .state import TOKENS, State
 
 FORCED_BESIDE_OTHERS = 32
 """Tokens that grammars forced which a step computes where others wait for one token each."""
@@ -84,6 +84,7 @@ class Planner:
         return StepPlan(
             step=step,
             rows=tuple(self._rows),
+            decoding=self.decoding,
             changes=tuple(self._changes),
             moves=self._state.store.take_moves(),
             starts=tuple(self._starts),
@@ -118,10 +119,12 @@ class Planner:
         for sequence in self._state.prefilling.values():
             self._add_chunk(sequence)
         if self._is_full():
+            self._state.waits_for = TOKENS
             return
         for started in admitted(self._state):
             self._add_chunk(started)
             if self._is_full():
+                self._state.waits_for = TOKENS
                 return
 
     def _is_full(self) -> bool:

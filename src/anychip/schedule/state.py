@@ -30,6 +30,9 @@ class Produced(NamedTuple):
 
 NOTHING = Produced()
 
+SLOTS, PAGES, TOKENS, PREFIX = "slots", "pages", "tokens", "prefix"
+"""What requests wait for: a slot, cache memory, a share of the step, a prefix that is computed."""
+
 
 class Counters(msgspec.Struct):
     """Lifetime counts for SchedulerStats."""
@@ -58,7 +61,8 @@ class State:
 
     tables: what the plans so far said of every slot's page table.
     admission_blocked: those that wait were tried and none can start; nothing happened since that
-    could change it, so they are not tried again. now: the clock's time at this step.
+    could change it, so they are not tried again. waits_for: what kept the first of them from
+    starting when they were last tried. now: the clock's time at this step.
     arrivals: requests that came so far.
     """
 
@@ -90,10 +94,19 @@ class State:
         self.outbox: list[StepOutput] = []
         self.counters = Counters()
         self.admission_blocked = False
+        self.waits_for = TOKENS
 
     def running(self) -> list[Sequence]:
         """Return those that hold a slot."""
         return [*self.decoding.values(), *self.prefilling.values()]
+
+    def waiting(self) -> dict[str, int]:
+        """Return how many wait, by what they wait for."""
+        behind = sum(sequence.follows is not None for sequence in self.queue)
+        found = dict.fromkeys((SLOTS, PAGES, TOKENS, PREFIX), 0)
+        found[PREFIX] = behind
+        found[self.waits_for] += len(self.queue) - behind
+        return found
 
     def order(self) -> Iterable[Sequence]:
         """Return those that wait, in the order in which they should start."""
@@ -209,6 +222,7 @@ class State:
                 failure=failure,
                 logprobs=produced.logprobs,
                 prompt_logprobs=produced.prompt_logprobs,
+                admitted_at=sequence.since if sequence.admitted else 0.0,
             )
         )
 

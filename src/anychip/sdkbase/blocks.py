@@ -130,7 +130,8 @@ class Blocks:
     def info(self) -> MemoryInfo:
         """The card's, whoever holds it; what the pool keeps counts as free."""
         total, free, source = self._measure()
-        kept = self._taken - self._grain.held(b.nbytes for b in self._lent.values())
+        lent = list(self._lent.values())  # telemetry asks from a thread of its own
+        kept = self._taken - self._grain.held(b.nbytes for b in lent)
         free = min(free + kept, total)
         return MemoryInfo(total, total - free, free, self._grain.largest(total, free), source)
 

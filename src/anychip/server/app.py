@@ -6,15 +6,18 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import Scope
 
 from anychip.server import health, native
 from anychip.server.auth import KeyCheck, OriginCheck
 from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_error
 from anychip.server.limits import CallLimit
 from anychip.server.messages import count_tokens, create_message
+from anychip.server.metrics.http_calls import HttpCount
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
+from anychip.server.profile import start_profile, stop_profile
 from anychip.server.responses import (
     cancel_response,
     create_response,
@@ -46,6 +49,8 @@ ROUTES = (
     Route("/detokenize", native.detokenize, methods=_POST),
     Route("/flush_cache", native.flush_cache, methods=_POST),
     Route("/abort_request", native.abort_request, methods=_POST),
+    Route("/start_profile", start_profile, methods=_POST),
+    Route("/stop_profile", stop_profile, methods=_POST),
     Route("/health", health.health, methods=_GET),
     Route("/ready", health.ready, methods=_GET),
     Route("/server_info", health.server_info, methods=_GET),
@@ -53,6 +58,12 @@ ROUTES = (
     Route("/openapi.json", openapi, methods=_GET),
     Route("/metrics", health.metrics, methods=_GET),
 )
+
+
+def route_of(scope: Scope) -> str | None:
+    """The pattern that a call's path was found by; None before it was, and for unknown ones."""
+    found = [route.path for route in ROUTES if route.endpoint is scope.get("endpoint")]
+    return scope["path"] if scope["path"] in found else next(iter(found), None)
 
 
 def build_app(service: Service) -> Starlette:
@@ -65,6 +76,7 @@ def build_app(service: Service) -> Starlette:
     app = Starlette(
         routes=list(ROUTES),
         middleware=[
+            Middleware(HttpCount, figures=service.metrics.http, routes=ROUTES),
             Middleware(CutAtTheEnd, draining=lambda: service.draining),
             Middleware(OriginCheck, bound_host=config.host),
             Middleware(KeyCheck, access=service.access),

@@ -49,6 +49,12 @@ from anychip.server.openai_protocol import (
     ModelList,
     NotYet,
 )
+from anychip.server.profile import (
+    PROFILE_NOT_YET,
+    ProfileRequest,
+    ProfileStarted,
+    ProfileStopped,
+)
 from anychip.server.responses_protocol import (
     RESPONSES_NOT_YET,
     ResponseDeleted,
@@ -218,6 +224,20 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         body=AbortRequest,
         answer=AbortAnswer,
         errors={**_BODY, 404: "No such call runs."},
+    ),
+    Endpoint(
+        path="/start_profile",
+        summary="Begin a profile of the engine, in --profile-dir; an admin action.",
+        body=ProfileRequest,
+        body_needed=False,
+        answer=ProfileStarted,
+        not_yet=PROFILE_NOT_YET,
+    ),
+    Endpoint(
+        path="/stop_profile",
+        summary="End the profile and wait for its file; an admin action.",
+        answer=ProfileStopped,
+        errors={**_BODY, 500: "The file could not be written."},
     ),
     Endpoint(
         path="/health",

@@ -20,17 +20,13 @@ from anychip.request import (
     StepOutput,
 )
 from anychip.schedule.refusal import QueueFull, RequestRefused
+from anychip.server.call_record import current_call
 from anychip.server.choice import PLAINLY, Choice, Piece, Writing
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
-from anychip.server.metrics.request_series import (
-    END_TO_END,
-    FIRST_TOKEN,
-    PER_TOKEN,
-    RequestFigures,
-)
 from anychip.server.origin import Origin
 from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service
+from anychip.server.timing import Timing
 from anychip.text.stop import stop_patterns
 
 log = logging.getLogger("anychip.server")
@@ -64,6 +60,9 @@ class Generation:
         self.prompts = prompts
         self.n = sampling.n
         self.started = time.monotonic()
+        self.first_token: float | None = None
+        self.ended: float | None = None
+        self.submitted = False
         self._service = service
         self.sampling = sampling
         self._client: EngineClient = service.client
@@ -71,12 +70,16 @@ class Generation:
         self._record = service.recorder.call(origin, sampling, seed)
         writing = msgspec.structs.replace(writing, patterns=stop_patterns(sampling.stop_regex))
         self.choices: list[Choice] = []
-        self._requests: list[Request] = []
+        self.requests: list[Request] = []
+        record = current_call()
+        self._traced = record is not None and record.traced
         for prompt, limit in zip(prompts, max_tokens, strict=True):
             params = sampling_params(sampling, limit, seed, service.tokenizer)
             for draw in range(sampling.n):
                 self._add(prompt, of_draw(params, draw), writing)
-        self._by_id = {request.id: i for i, request in enumerate(self._requests)}
+        self._by_id = {request.id: i for i, request in enumerate(self.requests)}
+        if record is not None:
+            record.generates(self, service.model_name)
 
     def _add(self, prompt: tuple[int, ...], params: SamplingParams, writing: Writing) -> None:
         service = self._service
@@ -94,8 +97,9 @@ class Generation:
             params=params,
             namespace=self.origin.namespace,
             priority=self.origin.priority,
+            traced=self._traced,
         )
-        self._requests.append(request)
+        self.requests.append(request)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Everything that is generated, as it comes. Close the iterator to abort the rest.
@@ -105,10 +109,11 @@ class Generation:
         """
         with self._service.registered(self):
             self._service.request_log.begun(self.origin, self.prompts, self.sampling)
-            timing = Timing(self._service, self.started, len(self.choices))
+            timing = self._timing()
             held: list[Piece] = []
+            self.submitted = True
             try:
-                async with aclosing(self._client.generate(*self._requests)) as outputs:
+                async with aclosing(self._client.generate(*self.requests)) as outputs:
                     async for output in outputs:
                         piece = self._take(output, timing)
                         if piece is not None:
@@ -122,8 +127,14 @@ class Generation:
                 raise self._noted(_refused(error, self._service.retry_after)) from error
             finally:
                 timing.close()
+                self.ended = time.monotonic()
                 self._log_end()
                 self._take_down(*self.choices, over=True)
+
+    def _timing(self) -> Timing:
+        service = self._service
+        lengths = [len(self.prompts[choice.index // self.n]) for choice in self.choices]
+        return Timing(service.metrics.requests, service.turnover, self.started, lengths)
 
     def _prompt_is_scored(self, choice: int) -> bool:
         """Whether all is known that is told of its prompt: the first draw's request asks for it,
@@ -141,7 +152,7 @@ class Generation:
 
     def _log_end(self) -> None:
         """One line a call: numbers and the id, never text."""
-        usage, seconds = self.usage(), time.monotonic() - self.started
+        usage, seconds = self.usage(), (self.ended or self.started) - self.started
         ends = ", ".join(sorted({choice.finish or "cut short" for choice in self.choices}))
         log.info(
             "%s: %d tokens in (%d cached), %d out, %.2f s, %s",
@@ -158,7 +169,7 @@ class Generation:
         """Into the record, what these have got so far. over: no more will come."""
         if self._record is not None:
             for choice in choices:
-                request = self._requests[choice.index]
+                request = self.requests[choice.index]
                 self._record.took(choice, request, over=over)
 
     def _noted(self, error: ApiError) -> ApiError:
@@ -168,9 +179,19 @@ class Generation:
 
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""
-        for request, choice in zip(self._requests, self.choices, strict=True):
+        for request, choice in zip(self.requests, self.choices, strict=True):
             if choice.finish is None:
                 self._client.abort(request.id)
+
+    @property
+    def rid(self) -> str:
+        """The answer's id."""
+        return self.origin.rid
+
+    @property
+    def finishes(self) -> list[str | None]:
+        """How each choice ended; None for one that did not, or was cut short."""
+        return [choice.finish for choice in self.choices]
 
     def usage(self, prompt: int | None = None) -> Usage:
         """Tokens of one prompt and its choices, or of all."""
@@ -189,8 +210,10 @@ class Generation:
         if output.finish is FinishReason.ERROR:
             raise self._noted(_failed(output, self._service.retry_after))
         piece = choice.take(output)
-        timing.take(choice)
+        timing.take(choice, output)
         self._take_down(choice)
+        if self.first_token is None and choice.token_ids:
+            self.first_token = time.monotonic()
         if choice.finish is not None and output.finish is None:
             self._client.abort(output.request_id)
         return piece
@@ -215,42 +238,3 @@ def _failed(output: StepOutput, retry_after: int) -> ApiError:
     if output.failure is Failure.IMPOSSIBLE:
         return bad_request(text, code="nothing_to_say")
     return server_error(text)
-
-
-class Timing:
-    """Books one call's latencies and its end."""
-
-    def __init__(self, service: Service, started: float, choices: int) -> None:
-        self._figures: RequestFigures = service.metrics.requests
-        self._turnover = service.turnover
-        self._started = started
-        self._first: dict[int, float] = {}
-        self._unfinished = choices
-
-    def take(self, choice: Choice) -> None:
-        """After each output of a choice."""
-        now = time.monotonic()
-        if choice.token_ids and choice.index not in self._first:
-            self._first[choice.index] = now
-            self._figures.observe(FIRST_TOKEN, now - self._started)
-        if choice.finish is not None:
-            self._finish(choice, choice.finish, now)
-
-    def _finish(self, choice: Choice, finish: str, now: float) -> None:
-        self._turnover.ended()
-        if finish == FinishReason.ABORT.value:
-            return  # close() counts it
-        self._unfinished -= 1
-        self._figures.finished[finish] += 1
-        self._figures.observe(END_TO_END, now - self._started)
-        if len(choice.token_ids) > 1:
-            decode = now - self._first[choice.index]
-            self._figures.observe(PER_TOKEN, decode / (len(choice.token_ids) - 1))
-
-    def refuse(self) -> None:
-        """When the engine did not take the call."""
-        self._unfinished = 0
-
-    def close(self) -> None:
-        """When the call is over: what has not finished was aborted or failed."""
-        self._figures.aborted += self._unfinished

@@ -8,7 +8,9 @@ from pathlib import Path
 from anychip.flags import ConfigError, check, settings_of
 from anychip.settings.chip import ChipSettings
 from anychip.settings.files import FileSettings
+from anychip.settings.logs import LogSettings
 from anychip.settings.memory import MemorySettings
+from anychip.settings.metrics import MetricsSettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
 from anychip.settings.record import RecordSettings
@@ -27,12 +29,16 @@ _PATHS = (
     "ssl_keyfile",
     "ssl_ca_certs",
     "record",
+    "access_log",
+    "profile_dir",
 )
 
 
 # A dataclass takes the fields of its last base first: this is the order of --help, backwards.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig(
+    MetricsSettings,
+    LogSettings,
     FileSettings,
     RecordSettings,
     ScheduleSettings,
@@ -71,6 +77,7 @@ class ServeConfig(
         self._check_host_tier()
         self._check_policies()
         self._check_output()
+        self._check_traces()
         for name in _PATHS:
             path = getattr(self, name)
             if path:
@@ -111,6 +118,21 @@ class ServeConfig(
                     f"--{name.replace('_', '-')}: there is no structured output; leave out "
                     "--grammar-backend none or this flag"
                 )
+
+    def _check_traces(self) -> None:
+        endpoint = self.otlp_traces_endpoint
+        if endpoint is None:
+            for name in ("otlp_service_name", "trace_sample"):
+                if getattr(self, name) != getattr(LogSettings(), name):
+                    raise ConfigError(
+                        f"--{name.replace('_', '-')}: nothing is traced; add "
+                        "--otlp-traces-endpoint or leave it out"
+                    )
+        elif not endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"--otlp-traces-endpoint: {endpoint} does not begin with http:// or https://; "
+                "traces are sent as OTLP over HTTP, which collectors take at port 4318"
+            )
 
     def _check_host_tier(self) -> None:
         if not self.enable_hierarchical_cache:

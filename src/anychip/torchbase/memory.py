@@ -5,13 +5,27 @@ from __future__ import annotations
 import torch
 
 from anychip.contract.errors import ChipError, ChipLayer, invalid, out_of_memory
-from anychip.contract.host import host_facts, resident
+from anychip.contract.host import CoreUse, host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.torchbase.queue import Stream
 
 STAGE = 16 << 20
 """Bytes that are copied in at a time from memory that cannot be written (a mapped file)."""
+
+
+class TorchTelemetry(Telemetry):
+    """The memory's account; of a host, also how busy this process keeps torch's threads."""
+
+    def __init__(self, memory: TorchMemory, *, is_host: bool) -> None:
+        self._memory = memory
+        self._cores = CoreUse(torch.get_num_threads()) if is_host else None
+
+    def read(self) -> Reading:
+        """What torch tells without a vendor's package: of a card, memory alone."""
+        share = None if self._cores is None else self._cores.share()
+        return Reading(self._memory.info(), share)
 
 
 class TorchMemory(Memory):

@@ -48,7 +48,7 @@ class TorchChip(Chip, abstract=True):
         dtype = _weight_dtype(self.name, values["weights"])
         from anychip.torchbase.device import TorchDevice
         from anychip.torchbase.implementations import table
-        from anychip.torchbase.memory import TorchMemory
+        from anychip.torchbase.memory import TorchMemory, TorchTelemetry
         from anychip.torchbase.queue import Stream, TorchQueue
         from anychip.torchbase.weights import TorchWeights
 
@@ -59,6 +59,7 @@ class TorchChip(Chip, abstract=True):
         self.operators = OperatorTable((*self._better(stream), *table(stream)))
         self.weights = TorchWeights(self.name, self.memory, dtype)
         self.build = TorchBuild()
+        self.telemetry = TorchTelemetry(self.memory, is_host=stream.device.is_host)
 
     def _better(self, stream: Stream) -> tuple[Implementation, ...]:
         """Implementations that are preferred to torchbase's, where they cover a call."""

@@ -101,7 +101,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         in one piece."""
         if self.first_s is None or self.last_s is None or self.output_tokens < 2:
             return None
-        return (self.last_s - self.first_s) / (self.output_tokens - 1) if self.gaps else None
+        later = self.last_s - self.first_s
+        return later / (self.output_tokens - 1) if later > 0 else None
 
     @property
     def total_s(self) -> float:
@@ -112,7 +113,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A load that was run. loop: open (calls are sent when they are due, whatever is still
     unanswered) or closed (`concurrency` callers, each of which waits for its answer). seconds: from
-    its start to the last answer. begun: unix time. interrupted: some calls were never sent."""
+    its start to the last answer. begun: unix time. interrupted: some calls were never sent;
+    unanswered: and so many were under way."""
 
     loop: Literal["open", "closed"]
     answers: tuple[Answer, ...]
@@ -121,3 +123,4 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     concurrency: int | None = None
     interrupted: bool = False
+    unanswered: int = 0

@@ -52,7 +52,7 @@ class LoadClient:
     ) -> None:
         self.base, self.model, self.clock = base_url(url), model, clock
         self._key, self._silent_s = key, silent_s
-        self._aiohttp = _import_aiohttp()
+        self._aiohttp = import_aiohttp()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> LoadClient:
@@ -127,9 +127,17 @@ class LoadClient:
     async def get(self, path: str, *, beside: bool = False) -> bytes:
         """What another endpoint answers, such as /models; beside: of the server's root, not of
         its /v1. Raises LoadError where it is no good answer."""
+        return await self._ask("GET", path, None, beside)
+
+    async def post(self, path: str, fields: object, *, beside: bool = False) -> bytes:
+        """The same with a JSON body."""
+        return await self._ask("POST", path, msgspec.json.encode(fields), beside)
+
+    async def _ask(self, method: str, path: str, data: bytes | None, beside: bool) -> bytes:
         place = (self.base.removesuffix("/v1") if beside else self.base) + path
+        headers = {"Content-Type": "application/json"}
         try:
-            async with self._open.get(place) as response:
+            async with self._open.request(method, place, data=data, headers=headers) as response:
                 body: bytes = await response.content.read()
         except (self._aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             raise LoadError(f"{place}: {error or type(error).__name__}") from error
@@ -139,8 +147,8 @@ class LoadClient:
         return body
 
 
-def _import_aiohttp() -> Any:
-    """An extra: who does not load servers does not need it."""
+def import_aiohttp() -> Any:
+    """The package, an extra: who only serves does not need it. Raises LoadError."""
     try:
         import aiohttp
     except ModuleNotFoundError as error:

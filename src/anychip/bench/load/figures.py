@@ -50,13 +50,15 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     ttft, tpot, itl, total: of whole answers (itl: between two pieces of a stream). lateness: of
     all calls. short: whole answers with fewer tokens than were asked for. counted: the server told
     the tokens of every whole answer. hit_rate: share of prompt tokens that the server found in its
-    cache, None where it does not tell. errors: how many by kind.
+    cache, None where it does not tell. errors: how many by kind. unanswered: when it was
+    interrupted.
     """
 
     loop: str
     speed: float
     concurrency: int | None
     interrupted: bool
+    unanswered: int
     seconds: float
     requests: int
     succeeded: int
@@ -82,13 +84,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 def figures_of(run: Run, slo: Slo | None = None) -> Figures:
     """All figures of a run. LoadError where there is no answer to tell of."""
     if not run.answers:
-        raise LoadError("no request was sent, so there is nothing to tell")
+        raise LoadError(
+            f"no request was answered, {run.unanswered} were under way: there is nothing to tell"
+        )
     good = [answer for answer in run.answers if answer.failure is None]
     return Figures(
         loop=run.loop,
         speed=run.speed,
         concurrency=run.concurrency,
         interrupted=run.interrupted,
+        unanswered=run.unanswered,
         seconds=run.seconds,
         requests=len(run.answers),
         succeeded=len(good),

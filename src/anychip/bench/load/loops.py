@@ -44,12 +44,15 @@ class Watched:
     def __init__(self, sender: Sender, told: Callable[[Answer], None] = _nothing) -> None:
         self._sender, self._told = sender, told
         self.answers: list[Answer] = []
+        self.under_way = 0
         self.start, self.begun = sender.clock(), time.time()
 
     async def send(self, call: Call, scheduled_s: float | None = None) -> None:
         """Send now. scheduled_s: None for a call that is due now."""
         due = self.now() if scheduled_s is None else scheduled_s
+        self.under_way += 1
         answer = await self._sender.send(call, self.start, due)
+        self.under_way -= 1
         self.answers.append(answer)
         self._told(answer)
 
@@ -75,6 +78,7 @@ class Watched:
             speed=speed,
             concurrency=concurrency,
             interrupted=interrupted,
+            unanswered=self.under_way,
         )
 
 

@@ -32,8 +32,9 @@ from anychip.contract.formats import (
     head_bytes,
     row_bytes,
 )
-from anychip.contract.host import host_facts, resident
+from anychip.contract.host import CoreUse, HostFacts, host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Shape, Tensor
 from anychip.contract.weights import HostWeight, Weight, Weights, WeightSpec, WeightUse
 from anychip.hostops import NUMPY_DTYPES
@@ -108,24 +109,31 @@ class HostStore:
 
     def info(self) -> MemoryInfo:
         """free: below the limit and in the host, minus pages handed out but not yet touched."""
-        self._look()
-        host, free = self._host, self._free()
+        host, touched = self._host_now()  # kept nowhere: telemetry asks from a thread of its own
+        free = self._left(host, touched)
         total = min(self._limit or host.total, host.total)
         source = "chip option memory" if total == self._limit else host.source
         return MemoryInfo(total, total - free, free, free, source)
 
     def _look(self) -> None:
-        self._host, self._touched = host_facts(), max(resident() - self._resident, 0)
+        self._host, self._touched = self._host_now()
         self._looked = time.monotonic()
+
+    def _host_now(self) -> tuple[HostFacts, int]:
+        """The host's memory, and how much of what was handed out was touched."""
+        return host_facts(), max(resident() - self._resident, 0)
 
     def _free(self) -> int:
         """Bytes that may be handed out: by a look at the host that is LOOK_S old at most, since
         one opens a dozen files, and all that was handed out after it."""
         if time.monotonic() - self._looked > LOOK_S:
             self._look()
-        total = min(self._limit or self._host.total, self._host.total)
-        untouched = max(self.used - self._touched, 0)
-        return max(min(total - self.used, self._host.available - untouched), 0)
+        return self._left(self._host, self._touched)
+
+    def _left(self, host: HostFacts, touched: int) -> int:
+        total = min(self._limit or host.total, host.total)
+        untouched = max(self.used - touched, 0)
+        return max(min(total - self.used, host.available - untouched), 0)
 
 
 def _aligned(nbytes: int) -> Bytes:
@@ -198,6 +206,17 @@ def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:
     return raw_bytes(tensor)[tensor.offset : tensor.offset + nbytes]
 
 
+class CpuTelemetry(Telemetry):
+    """The host's memory, and how busy this process keeps the cores that it computes on."""
+
+    def __init__(self, store: HostStore, cores: CoreUse) -> None:
+        self._store, self._cores = store, cores
+
+    def read(self) -> Reading:
+        """Temperature and power are the machine's, not this process's: they are left out."""
+        return Reading(self._store.info(), self._cores.share())
+
+
 class CpuWeights(Weights):
     """Packs for the kernels where a weight is multiplied; an embedding alone stays row-major.
 
@@ -234,11 +253,11 @@ class CpuWeights(Weights):
         self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
     ) -> str | None:
         """Parts of different formats are one weight, but for experts' and for int8 by int8."""
-        apart = len(set(formats)) > 1 or formats[0] in SEGMENT_FORMATS
-        if apart and WeightUse.EXPERTS in uses and not set(formats) <= set(PLAIN_FORMATS):
-            return f"experts in {', '.join(sorted(set(formats)))}: their matrices must lie alike"
         if WeightUse.EXPERTS in uses and set(formats) & set(W8A8):
             return "experts do not round their activations to int8 here"
+        apart = len(set(formats)) > 1 or formats[0] in SEGMENT_FORMATS
+        if apart and WeightUse.EXPERTS in uses and not set(formats) <= set(PLAIN_FORMATS):
+            return "all matrices of experts must lie alike, their columns in the order of the file"
         return declined(formats, shapes[0][1])
 
     def _panels(self, name: str, shape: Shape) -> int:

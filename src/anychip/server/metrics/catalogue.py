@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anychip.engine.figures import GRAMMAR_SECONDS, STEP_ROWS, STEP_SECONDS, STEP_TOKENS
+from anychip.figures import GRAMMAR_SECONDS, STEP_ROWS, STEP_SECONDS, STEP_TOKENS
 
 Kind = Literal["gauge", "counter", "histogram"]
 
@@ -55,6 +55,7 @@ def _histogram(name: str, unit: str, text: str, *labels: str, buckets: tuple[flo
 _NO_TELEMETRY = "the chip has no telemetry"
 _NO_POOL = "the chip has no pool"
 _NO_TRAFFIC = "the chip does not count its copies"
+_UNREAD = "nothing was read yet"
 _UNTOLD = "the chip does not tell"
 
 DEVICE = (
@@ -224,10 +225,10 @@ ENGINE = (
     _counter(
         "python_seconds",
         "seconds",
-        "Time in the engine's own code; phase: plan, commit, or run (without launches and waits).",
+        "Time in the engine's own code; phase: plan, commit, or run (what is not in chip_seconds).",
         "phase",
     ),
-    _counter("chip_seconds", "seconds", "Time in launches and in waits for their results."),
+    _counter("chip_seconds", "seconds", "Time in launches, copies and waits."),
     _histogram(
         "grammar_compile_seconds",
         "seconds",
@@ -252,8 +253,18 @@ ENGINE = (
     ),
     _counter("check_violations", "1", "Broken invariants of the scheduler; 0 or a bug."),
     _counter("telemetry_errors", "1", "Failures to take these figures; the log has the first."),
-    _counter("engine_major_page_faults", "1", "Pages of the engine process read from a disk."),
-    _gauge("engine_swap_bytes", "bytes", "Memory of the engine process that is swapped out."),
+    _counter(
+        "engine_major_page_faults",
+        "1",
+        "Pages that the engine process had to wait for while they were read from a disk.",
+        absent=_UNREAD,
+    ),
+    _gauge(
+        "engine_swap_bytes",
+        "bytes",
+        "Memory of the engine process that is swapped out.",
+        absent=_UNREAD,
+    ),
 )
 """What the engine process tells."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -12,11 +13,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.core import Metric as Family
 
-from anychip.engine.figures import Buckets
+from anychip.figures import Buckets
 from anychip.server.metrics.catalogue import CATALOGUE, COMMON_LABELS, Metric
 
-Values = dict[tuple[str, ...], float]
+Samples = dict[tuple[str, ...], float]
 """Values by the labels beside the common ones."""
+
+
+def labelled(counts: Mapping[str, float]) -> Samples:
+    """Values of a family with one label beside the common ones, by it."""
+    return {(label,): value for label, value in counts.items()}
 
 
 class Families:
@@ -29,8 +35,8 @@ class Families:
         """A series without further labels; None: the family without a sample."""
         return self.many(name, {} if value is None else {(): value})
 
-    def many(self, name: str, values: Values) -> Family:
-        """A series for each set of labels."""
+    def many(self, name: str, values: Mapping[Any, float]) -> Family:
+        """A series for each tuple of labels."""
         metric = CATALOGUE[name]
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         family = kind(metric.name, metric.help, labels=_labels(metric))
@@ -38,8 +44,8 @@ class Families:
             family.add_metric((*self._common, *labels), value)
         return family
 
-    def histogram(self, name: str, found: Mapping[tuple[str, ...], Buckets]) -> Family:
-        """A histogram for each set of labels; one that nothing was observed of is empty."""
+    def histogram(self, name: str, found: Mapping[Any, Buckets]) -> Family:
+        """A histogram for each tuple of labels; one that nothing was observed of is empty."""
         metric = CATALOGUE[name]
         family = HistogramMetricFamily(metric.name, metric.help, labels=_labels(metric))
         for labels, buckets in found.items():

@@ -8,31 +8,29 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from anychip.server.metrics.device_series import device_series
 from anychip.server.metrics.engine_series import engine_series
 from anychip.server.metrics.families import Families
+from anychip.server.metrics.http_calls import HttpFigures
 from anychip.server.metrics.request_series import RequestFigures, request_series
+from anychip.server.metrics.server_series import server_series
 from anychip.server.metrics.sources import EngineView
 
 
-class Metrics:
-    """Everything that /metrics shows. requests: what the server observes as it answers."""
+class Metrics(Collector):
+    """Everything that /metrics shows. requests, http: what the server counts as it answers."""
 
     def __init__(self, model: str, engine: EngineView) -> None:
         self.requests = RequestFigures()
+        self.http = HttpFigures()
+        self._engine = engine
+        self._families = Families(model, engine.info.backend)
         self._registry = CollectorRegistry()
-        families = Families(model, engine.info.backend)
-        self._registry.register(_Collector(families, engine, self.requests))
+        self._registry.register(self)
 
     def exposition(self) -> bytes:
         """The text format of Prometheus, version 0.0.4."""
         return generate_latest(self._registry)
-
-
-class _Collector(Collector):
-    """Turns what is known into families when they are asked for."""
-
-    def __init__(self, families: Families, engine: EngineView, requests: RequestFigures) -> None:
-        self._families, self._engine, self._requests = families, engine, requests
 
     def describe(self) -> list[Family]:
         """Nothing ahead of time: registering must not ask the engine."""
@@ -40,5 +38,8 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """The metrics of this moment."""
-        yield from engine_series(self._families, self._engine)
-        yield from request_series(self._families, self._requests)
+        families, engine = self._families, self._engine
+        yield from device_series(families, engine)
+        yield from engine_series(families, engine)
+        yield from request_series(families, self.requests)
+        yield from server_series(families, engine, self.http)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from anychip.engine.messages import EngineInfo
+from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 
 
@@ -12,6 +14,7 @@ class EngineView(Protocol):
     """What metrics need of the engine's client (`engine.client.EngineClient`)."""
 
     stats: SchedulerStats
+    figures: EngineFigures
 
     @property
     def info(self) -> EngineInfo:
@@ -24,3 +27,11 @@ class EngineView(Protocol):
     @property
     def deaths(self) -> int:
         """How often the engine process died."""
+
+    @property
+    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors that ended an engine process, by layer and kind."""
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process id, None while none runs."""
