@@ -87,7 +87,7 @@ def test_waits_are_told_apart():
     assert lock.place.endswith(f"test_stacks.py:{line_of('with HELD:')} (take_a_lock)")
     assert (order.state, order.text) == (told.HANDOVER, "while orders.get() is not None:")
     assert asleep.state == told.IO
-    assert threads["take_a_lock"].cpu < 0.2
+    assert threads["take_a_lock"].ran < 0.2
     assert "asks" not in {thread.purpose for thread in process.threads}
 
 
@@ -104,7 +104,7 @@ def test_who_waits_for_the_interpreter_uses_no_core():
         process = sample_process("test", 1.0, 50, {})
     counters = [thread for thread in process.threads if thread.name == "count"]
     lost = sum(thread.interpreter_wait + thread.queued for thread in counters)
-    assert lost > 0.5 and sum(thread.cpu for thread in counters) < 1.5
+    assert lost > 0.5 and sum(thread.ran for thread in counters) < 1.5
 
 
 def test_without_word_of_the_kernel_the_line_tells(monkeypatch):

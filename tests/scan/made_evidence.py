@@ -28,7 +28,7 @@ HTTP = {(IO, "server"): 0.7, (PYTHON, "server"): 0.2, (PYTHON, "text"): 0.1}
 PLACE = "plugin/memory.py"
 
 
-def thread(purpose, shares, *, cpu=0.3, queued=0.0, interpreter_wait=0.0):
+def thread(purpose, shares, *, ran=0.3, queued=0.0, interpreter_wait=0.0):
     spots = [
         Spot(
             state=state,
@@ -47,7 +47,7 @@ def thread(purpose, shares, *, cpu=0.3, queued=0.0, interpreter_wait=0.0):
         name=purpose,
         purpose=purpose,
         samples=100,
-        cpu=cpu,
+        ran=ran,
         queued=queued,
         interpreter_wait=interpreter_wait,
         totals=tuple(Total(state=s, layer=layer, share=x) for (s, layer), x in shares.items()),
@@ -56,7 +56,7 @@ def thread(purpose, shares, *, cpu=0.3, queued=0.0, interpreter_wait=0.0):
 
 
 def process(role, *threads, **changes):
-    values = {"pid": 1, "seconds": 2.0, "samples": 100, "cpu_seconds": 1.0, "cores": 4}
+    values = {"pid": 1, "seconds": 2.0, "samples": 100, "core_seconds": 1.0, "cores": 4}
     return ProcessSeen(role=role, threads=tuple(threads), **{**values, **changes})
 
 

@@ -17,7 +17,7 @@ FULL = {"running": made.MAX_RUNNING, "queued": 5}
 OUT_OF_PAGES = {"queued": 5, "pages_free": 2, "pages_held": 98}
 
 CASES = {
-    "load generator": ([made.look()], made.polls(), {"load_cpu": 0.95}),
+    "load generator": ([made.look()], made.polls(), {"load_core": 0.95}),
     "lock": ([made.look(WAITS_FOR_LOCK)], made.polls(), {}),
     "memory paging": ([made.look({(FAULT, "chip"): 0.4, (NATIVE, "chip"): 0.6})], made.polls(), {}),
     "KV memory": ([made.look(BUSY_CHIP)], made.polls(**OUT_OF_PAGES), {}),
@@ -46,7 +46,7 @@ def test_a_cause_is_named(name):
 
 
 def test_a_healthy_server_has_none():
-    assert causes([made.look()], made.polls(), {"load_cpu": 0.1}) == []
+    assert causes([made.look()], made.polls(), {"load_core": 0.1}) == []
     assert causes([], (), {}) == []
 
 

@@ -47,18 +47,18 @@ def facts_of(
     *,
     max_running: int = 0,
     refused: float = 0.0,
-    load_cpu: float | None = None,
+    load_core: float | None = None,
 ) -> Facts:
     """Facts of a stretch of time. refused: share of calls that got no answer for lack of room.
 
-    load_cpu: of one core, what the load generator used; None where there is none.
+    load_core: of one core, what the load generator used; None where there is none.
     """
     each = [_of_look(look) for look in looks]
     told = mean(poll.utilization for poll in polls)
     merged = _averaged(each)
     return msgspec.structs.replace(
         merged,
-        load_generator=load_cpu,
+        load_generator=load_core,
         kv_memory=_kv_memory(polls, max_running),
         queue_limit=max(_full_slots(polls, max_running) or 0.0, refused) if polls else None,
         chip=merged.chip if told is None else told,
@@ -133,7 +133,7 @@ def _others(
     cores = look.machine.core_busy
     if not cores:
         return None
-    own = sum(process.cpu_seconds / process.seconds for process in (engine, server))
+    own = sum(process.core_seconds / process.seconds for process in (engine, server))
     others = max(0.0, sum(cores) - own) / len(cores)
     return min(others, max((thread.queued for thread in path), default=0.0))
 

@@ -84,16 +84,16 @@ class Watcher(Protocol):
 
 
 class _Load:
-    """A load, and what this process used meanwhile. cpu: of one core."""
+    """A load, and what this process used meanwhile. core: share of one."""
 
     def __init__(self, loop: Awaitable[Run]) -> None:
-        self._loop, self.cpu = loop, 0.0
+        self._loop, self.core = loop, 0.0
 
     async def run(self) -> Run:
         """Until its end."""
-        cpu, begun = time.process_time(), time.monotonic()
+        used, begun = time.process_time(), time.monotonic()
         run = await self._loop
-        self.cpu = (time.process_time() - cpu) / (time.monotonic() - begun)
+        self.core = (time.process_time() - used) / (time.monotonic() - begun)
         return run
 
 
@@ -158,7 +158,7 @@ class Scan:
             self._notes += [text for text in watching.troubles if text not in self._notes]
         if run.interrupted:
             raise asyncio.CancelledError
-        return self._told(concurrency, (run, seconds, load.cpu), watching)
+        return self._told(concurrency, (run, seconds, load.core), watching)
 
     @property
     def _look_s(self) -> float:
@@ -180,7 +180,7 @@ class Scan:
                 watched.polls,
                 max_running=self._info.engine.max_running,
                 refused=refused,
-                load_cpu=used,
+                load_core=used,
             )
             running = sum(p.stats.running for p in watched.polls) / max(1, len(watched.polls))
         before = self._levels[-1] if self._levels else None

@@ -58,7 +58,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One Python thread. cpu, queued: share of the time on a core, and waiting for a free one.
+    """One Python thread. ran, queued: share of the time on a core, and waiting for a free one.
 
     interpreter_wait: estimated share of the time in which it waited for the interpreter's lock:
     what the samples call Python, less what it computed and less its waits for a core.
@@ -69,7 +69,7 @@ class ThreadSeen(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     purpose: str
     samples: int
-    cpu: float
+    ran: float
     queued: float
     interpreter_wait: float
     totals: tuple[Total, ...]
@@ -82,9 +82,9 @@ class ThreadSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One process over `seconds`. cpu_seconds: of all its threads; cores: that it may run on.
+    """One process over `seconds`. core_seconds: of all its threads; cores: that it may run on.
 
-    native_threads, native_cpu_seconds: of threads that never ran Python, as a chip's workers.
+    native_threads, native_core_seconds: of threads that never ran Python, as a chip's workers.
     major_faults: pages that had to be read in from a disk meanwhile. swap_bytes: of its memory, on
     disk now. voluntary_switches: how often its threads gave up their core to wait.
     """
@@ -93,11 +93,11 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     seconds: float
     samples: int
-    cpu_seconds: float
+    core_seconds: float
     cores: int
     threads: tuple[ThreadSeen, ...]
     native_threads: int = 0
-    native_cpu_seconds: float = 0.0
+    native_core_seconds: float = 0.0
     major_faults: int = 0
     minor_faults: int = 0
     voluntary_switches: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from contextlib import suppress
 from pathlib import Path
@@ -14,19 +15,21 @@ from anychip.engine.evidence import Machine
 _SELF = Path("/proc/self")
 _PAGE_MOVES = ("numa_pages_migrated", "pgmigrate_success")
 _NANO = 1e-9
+_CORE = re.compile(r"[a-z]+\d+")
+"""Name of a line of /proc/stat about one core."""
 
 
 class ThreadTimes(msgspec.Struct, frozen=True):
     """Seconds on a core, and ready to run but without one."""
 
-    cpu: float = 0.0
+    ran: float = 0.0
     queued: float = 0.0
 
 
 class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Lifetime counters of this process and what it holds now."""
 
-    cpu_seconds: float
+    core_seconds: float
     major_faults: int
     minor_faults: int
     voluntary_switches: int
@@ -45,8 +48,8 @@ def thread_times() -> dict[int, ThreadTimes]:
 
 def _times(task: Path) -> ThreadTimes:
     try:
-        cpu, queued, _ = (task / "schedstat").read_text().split()
-        return ThreadTimes(int(cpu) * _NANO, int(queued) * _NANO)
+        ran, queued, _ = (task / "schedstat").read_text().split()
+        return ThreadTimes(int(ran) * _NANO, int(queued) * _NANO)
     except FileNotFoundError:  # a kernel without it: ticks, and no word about waits for a core
         ticks = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
         return ThreadTimes(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"))
@@ -57,7 +60,7 @@ def process_figures() -> ProcessFigures:
     used = resource.getrusage(resource.RUSAGE_SELF)
     held = _sizes(_SELF / "status", ("VmSwap", "VmRSS"))
     return ProcessFigures(
-        cpu_seconds=used.ru_utime + used.ru_stime,
+        core_seconds=used.ru_utime + used.ru_stime,
         major_faults=used.ru_majflt,
         minor_faults=used.ru_minflt,
         voluntary_switches=used.ru_nvcsw,
@@ -100,7 +103,7 @@ def _core_ticks() -> list[tuple[int, int]]:
     with suppress(OSError):
         for line in Path("/proc/stat").read_text().splitlines():
             name, *fields = line.split()
-            if name.startswith("cpu") and name != "cpu":
+            if _CORE.fullmatch(name):
                 ticks = [int(field) for field in fields[:8]]  # what guests used is in them already
                 found.append((sum(ticks) - ticks[3] - ticks[4], sum(ticks)))
     return found

@@ -97,11 +97,11 @@ def _process(
         pid=os.getpid(),
         seconds=size[0],
         samples=size[1],
-        cpu_seconds=now.cpu_seconds - before.cpu_seconds,
+        core_seconds=now.core_seconds - before.core_seconds,
         cores=len(os.sched_getaffinity(0)),
         threads=threads,
         native_threads=len(native),
-        native_cpu_seconds=sum(times.cpu for times in native),
+        native_core_seconds=sum(times.ran for times in native),
         major_faults=now.major_faults - before.major_faults,
         minor_faults=now.minor_faults - before.minor_faults,
         voluntary_switches=now.voluntary_switches - before.voluntary_switches,
@@ -113,7 +113,7 @@ def _process(
 
 def _spent(before: ThreadTimes | None, after: ThreadTimes) -> ThreadTimes:
     begun = before or ThreadTimes()
-    return ThreadTimes(after.cpu - begun.cpu, after.queued - begun.queued)
+    return ThreadTimes(after.ran - begun.ran, after.queued - begun.queued)
 
 
 class _Sampler:
@@ -203,11 +203,11 @@ class _Sampler:
         self, used: Mapping[int, ThreadTimes], seconds: float, purposes: Mapping[int, str]
     ) -> Iterator[ThreadSeen]:
         """What was seen of each thread, the busiest first."""
-        for tid in sorted(self._counts, key=lambda tid: -used.get(tid, ThreadTimes()).cpu):
+        for tid in sorted(self._counts, key=lambda tid: -used.get(tid, ThreadTimes()).ran):
             times, counts = used.get(tid, ThreadTimes()), self._counts[tid]
             total = counts.total()
             spots = tuple(_spots(counts))
-            cpu, queued = times.cpu / seconds, times.queued / seconds
+            ran, queued = times.ran / seconds, times.queued / seconds
             totals = tuple(_totals(spots))
             running = sum(t.share for t in totals if t.state in (told.PYTHON, told.NATIVE))
             yield ThreadSeen(
@@ -215,9 +215,9 @@ class _Sampler:
                 name=self._names[tid],
                 purpose=purposes.get(tid, ""),
                 samples=total,
-                cpu=cpu,
+                ran=ran,
                 queued=queued,
-                interpreter_wait=max(0.0, running - cpu - queued),
+                interpreter_wait=max(0.0, running - ran - queued),
                 totals=totals,
                 spots=spots[:_MOST_SPOTS],
             )

@@ -22,7 +22,6 @@ from anychip.engine.evidence import (
     ProcessSeen,
 )
 from anychip.engine.kernel_facts import MachineWatch
-from anychip.engine.stacks import sample_process
 from anychip.server.auth import require_admin
 from anychip.server.errors import ApiError, bad_request, timed_out, unavailable
 from anychip.server.service import Service
@@ -51,6 +50,8 @@ class _OwnLook:
         threading.Thread(target=self._look, args=given, name="look", daemon=True).start()
 
     def _look(self, seconds: float, hertz: float, purposes: dict[int, str]) -> None:
+        from anychip.engine.stacks import sample_process
+
         try:
             seen = sample_process("server", seconds, hertz, purposes, self.ended)
         except Exception as error:  # noqa: BLE001 (raised again where it is awaited)
