@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from anychip.contract.errors import out_of_memory
-from anychip.engine.build import build_engine, build_served_engine
+from anychip.engine.build import build_engine
 from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo
 from anychip.plan import StepPlan, StepResult
@@ -47,20 +47,12 @@ def take_faults(path: Path) -> dict:
 
 
 def build(config, report) -> tuple[Engine, EngineInfo]:
-    return _build(build_engine, config, report)
-
-
-def build_served(config, report) -> tuple[Engine, EngineInfo]:
-    """As a server has it: steps overlap, and somebody watches the device."""
-    return _build(build_served_engine, config, report)
-
-
-def _build(builder, config, report) -> tuple[Engine, EngineInfo]:
     options = dict(config.chip_option)
     faults = take_faults(Path(options.pop("faults")))
     os.environ.update(faults.get("environment", {}))
     chip_option = options | faults.get("chip", {})
-    engine, info = builder(dataclasses.replace(config, chip_option=chip_option), report)
+    config = dataclasses.replace(config, chip_option=chip_option)
+    engine, info = build_engine(config, report, watched=True)
     # The steps have the runner too: one that they do not know would never run.
     engine.runner = ShortOfMemory(engine.runner, faults.get("out_of_memory", []))
     engine._steps._runner = engine.runner

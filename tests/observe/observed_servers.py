@@ -19,7 +19,7 @@ FAULTY = """
 import sys
 from anychip.config import read_config
 from anychip.server.run import serve
-sys.exit(serve(read_config(sys.argv[1:], {}), "faulty_engine:build_served"))
+sys.exit(serve(read_config(sys.argv[1:], {}), "faulty_engine:build"))
 """
 """A server whose engine has the faults that `faulty_engine` is told of."""
 STEM = "A request enters the server, becomes tokens, and the engine answers one step at a time. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -105,6 +105,7 @@ class EngineClient:
         self._flush_number = 0
         self.stats = SchedulerStats()
         self.figures = EngineFigures()
+        self._past_errors: Counter[tuple[str, str]] = Counter()  # of engines that are gone
 
     async def start(self) -> EngineInfo:
         """Start the engine. StartError, with a text for the user, where it cannot start."""
@@ -138,9 +139,9 @@ class EngineClient:
         return self._supervisor.deaths
 
     @property
-    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
-        """Chip errors that ended an engine process, by layer and kind."""
-        return self._supervisor.fatal_errors
+    def chip_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors of all engine processes so far, by layer and kind."""
+        return self._past_errors + self._supervisor.fatal_errors + Counter(self.figures.chip_errors)
 
     @property
     def pid(self) -> int | None:
@@ -236,7 +237,10 @@ class EngineClient:
         self.stats = msgspec.structs.replace(
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
-        self.figures = msgspec.structs.replace(self.figures, waiting={}, tokens_in_flight=0)
+        self._past_errors.update(self.figures.chip_errors)
+        self.figures = msgspec.structs.replace(
+            self.figures, waiting={}, tokens_in_flight=0, chip_errors={}
+        )
         for answer in self._flushes.values():
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
