@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from command_line import count, lacking
-from costs.plots import INSTALL
 
+INSTALL = f"pictures need matplotlib: {sys.executable} -m pip install matplotlib"
 COLUMNS, POINTS, LEGEND = 3, 240, 8
 RATE_INTERVAL = "20s"  # four scrapes of deploy/prometheus/prometheus.yml, as Grafana would take
 UNITS = {"percentunit": (100, "%"), "bytes": (1 / (1 << 20), "MiB"), "Bps": (1 / 1e6, "MB/s")}

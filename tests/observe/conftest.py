@@ -24,7 +24,9 @@ from sim_trees import HOME, shared_tree, with_accounts
 import tiny_models
 from served import ENVIRONMENT
 
+# Operators are timed in every fourth step, or a short test might not see one.
 FLAGS = ["--max-total-tokens", "2048", "--max-running-requests", "4", "--skip-server-warmup"]
+FLAGS += ["--telemetry-interval", "0.5", "--operator-timing-interval", "4"]
 FAULTS = [{"out_of_memory": [2]}]
 """Of the fake chip's engine: a step that ends with an error, which errors by layer need."""
 
