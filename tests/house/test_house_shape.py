@@ -20,8 +20,15 @@ CHIP_FILES = {"__init__.py", "registration.py", "operators.py", "memory.py", "bu
 SLOT_FILES = {"telemetry.py", "communicator.py", "capture.py"}
 # The backend that is used where none is named, and the words of English that a chip is called by.
 DEFAULT_BACKEND, WORDS = "cpu", {"fake", "torch"}
-# Where the default is declared, and where a word of another server's protocol is spelled the same.
-SAY_IT = {("settings", "chip.py"), ("server", "profile.py")}
+# Where the default is declared, and where a word of another server's protocol, of the kernel or of
+# Prometheus is spelled the same.
+SAY_IT = {
+    ("settings", "chip.py"),
+    ("server", "profile.py"),
+    ("contract", "host.py"),
+    ("metrics", "catalogue.py"),
+    ("metrics", "server_series.py"),
+}
 VAGUE = {"util", "utils", "helper", "helpers", "common", "manager", "handler", "misc"}
 MAX_FILE, MAX_FUNCTION = 400, 50
 
