@@ -53,5 +53,7 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
     chip_option = options | faults.get("chip", {})
     config = dataclasses.replace(config, chip_option=chip_option)
     engine, info = build_engine(config, report, watched=True)
+    # The steps have the runner too: one that they do not know would never run.
     engine.runner = ShortOfMemory(engine.runner, faults.get("out_of_memory", []))
+    engine._steps._runner = engine.runner
     return engine, info
