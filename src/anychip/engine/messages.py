@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from anychip.engine.evidence import ProcessSeen
 from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
@@ -92,11 +93,19 @@ class StopProfile(msgspec.Struct, frozen=True, array_like=True, tag=True):
     number: int
 
 
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Sample the stacks of the engine's threads; `Looked` answers with the same number."""
+
+    number: int
+    seconds: float
+    hertz: float
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """End the process in good order."""
 
 
-Command = Submit | Abort | Flush | StartProfile | StopProfile | Close
+Command = Submit | Abort | Flush | Look | StartProfile | StopProfile | Close
 """Everything that the server tells the engine process."""
 
 
@@ -187,6 +196,14 @@ class ProfileEnded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, t
     error: str = ""
 
 
+class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What was seen of the engine process, or why nothing was."""
+
+    number: int
+    seen: ProcessSeen | None
+    error: str = ""
+
+
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What one step did; with no outputs, the heartbeat of an idle engine.
 
@@ -198,7 +215,7 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     figures: EngineFigures | None = None
 
 
-Answer = Refused | Flushed | ProfileTold | ProfileEnded | StepMessage
+Answer = Refused | Flushed | Looked | ProfileTold | ProfileEnded | StepMessage
 """What the engine says about requests and to commands."""
 
 EngineMessage = LogLine | Ready | StartFailed | Died | Answer

@@ -22,6 +22,7 @@ from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError
 from anychip.engine.connection import Connection, PeerGone
 from anychip.engine.log_lines import facts_of
+from anychip.engine.looking import Looking
 from anychip.engine.messages import (
     Abort,
     Boot,
@@ -32,6 +33,7 @@ from anychip.engine.messages import (
     Flush,
     Flushed,
     LogLine,
+    Look,
     ProfileEnded,
     ProfileTold,
     ProfileWish,
@@ -206,9 +208,11 @@ class EngineLoop:
         self._engine = engine
         self._decoder = msgspec.msgpack.Decoder(Commands)
         self._closed = False
+        self._looking = Looking(connection)
 
     def run(self) -> None:
         """Serve until `Close`. PeerGone where the server has left."""
+        self._looking.runs_the_loop()
         while True:
             wait_s = 0.0 if self._engine.has_work() else HEARTBEAT_S
             for frame in self._connection.receive(wait_s):
@@ -230,6 +234,8 @@ class EngineLoop:
             self._connection.send(Flushed(command.number, self._engine.flush_cache()))
         elif isinstance(command, (StartProfile, StopProfile)):
             self._connection.send(ProfileTold(command.number, self._profile(command)))
+        elif isinstance(command, Look):
+            self._looking.begin(command)
         else:
             self._closed = True
 

@@ -26,6 +26,7 @@ from anychip.server.responses import (
 )
 from anychip.server.responses_store import ResponseStore
 from anychip.server.service import Service
+from anychip.server.stacks import StacksWatch, stacks
 from anychip.server.stream import CutAtTheEnd
 
 _GET, _POST = ["GET"], ["POST"]
@@ -53,6 +54,7 @@ ROUTES = (
     Route("/health", health.health, methods=_GET),
     Route("/ready", health.ready, methods=_GET),
     Route("/server_info", health.server_info, methods=_GET),
+    Route("/debug/stacks", stacks, methods=_GET),
     Route("/openapi.json", openapi, methods=_GET),
     Route("/metrics", health.metrics, methods=_GET),
 )
@@ -87,6 +89,7 @@ def build_app(service: Service) -> Starlette:
         },
     )
     app.state.service = service
+    app.state.stacks = StacksWatch(service)
     app.state.responses = ResponseStore(
         config.max_stored_responses, config.max_stored_response_bytes
     )

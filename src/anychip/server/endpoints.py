@@ -7,6 +7,13 @@ from typing import Any
 
 import msgspec
 
+from anychip.engine.evidence import (
+    LEAST_HERTZ,
+    LONGEST_S,
+    MOST_HERTZ,
+    SHORTEST_S,
+    Evidence,
+)
 from anychip.server import messages_protocol, responses_events
 from anychip.server.errors import AnthropicEnvelope, ErrorEnvelope
 from anychip.server.health import HealthAnswer, ReadyAnswer
@@ -260,6 +267,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         answer={"type": "string"},
         errors=_ANY,
         media="text/plain",
+    ),
+    Endpoint(
+        path="/debug/stacks",
+        methods=_GET,
+        summary="Where both processes' threads spend the next seconds; an admin action.",
+        answer=Evidence,
+        errors={
+            **_ANY,
+            400: "The query is wrong.",
+            409: "Another look is under way.",
+            503: "No engine.",
+            504: "The engine did not answer.",
+        },
+        query={
+            "seconds": {"type": "number", "minimum": SHORTEST_S, "maximum": LONGEST_S},
+            "hertz": {"type": "number", "minimum": LEAST_HERTZ, "maximum": MOST_HERTZ},
+        },
     ),
     Endpoint(
         path="/openapi.json",
