@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "replay": "ask a recorded or published trace again of any OpenAI-compatible server",
     "replay-op": "run an operator call that --check-ops saved, and compare it with the oracle",
     "regress": "whether a chip's answers and speed got worse since they were accepted",
+    "tune": "which flags serve a trace best on a chip, measured one variable at a time",
     "bisect": "which operator makes a chip's text differ from another chip's",
     "build": "compile a chip's kernels against the vendor's SDK, and tell what is wrong with it",
     "env": "print the variables that a chip's vendor SDK needs in a shell",
