@@ -140,6 +140,16 @@ def test_a_base_that_does_not_run_ends_it(tmp_path) -> None:
         tune(prepared(tmp_path), Heard(), dead)
 
 
+def test_an_objective_that_nobody_measured_is_told(tmp_path) -> None:
+    script = Scripted()
+
+    def short(words, log):
+        return msgspec.structs.replace(script(words, log), tpot_s=None)
+
+    with pytest.raises(TuneError, match="--objective: tpot: no answer of the base has one"):
+        tune(prepared(tmp_path, plan=plan(objective="tpot")), Heard(), short)
+
+
 @pytest.mark.parametrize("stop_at", [2, 7, 17])
 def test_what_was_measured_is_kept_and_gone_on_with(tmp_path, stop_at) -> None:
     ready = prepared(tmp_path)

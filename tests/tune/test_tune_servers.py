@@ -128,7 +128,7 @@ def test_the_budget_of_a_device(site) -> None:
     assert (found.running, found.chunk, found.requests) == (64, 1024, 64)
     told = "\n".join(found.told())
     assert f"{found.pages:,} pages of 16 = {found.tokens:,} tokens" in told
-    assert "64 is over the window" in told
+    assert "64 is over the batch window" in told
     with pytest.raises(ConfigError, match=r"1 of 2 requests are longer .* 700; scale"):
         check_lengths(found, [(600, 100), (5, 5)])
 
@@ -152,4 +152,4 @@ def test_who_forces_it_is_told_that_the_chip_is_not_sound(site, tmp_path) -> Non
     assert forced.forced
     assert forced.doctor.startswith("doctor: RED, tuned because of --force: device: ones")
     assert forced.plan.variables[0].values == ("1", "2", "4", "8")
-    assert any(line.startswith("window: 8 fit at once (all of them)") for line in said)
+    assert any(line.startswith("batch window: 8 fit at once (all of them)") for line in said)

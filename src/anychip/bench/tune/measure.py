@@ -91,7 +91,9 @@ async def _loaded(asked: Asked, url: str) -> Run:
         client.model = served.model
         shape = Shape(vocab=served.vocab, reserved=served.eos_ids, scaling=asked.scaling)
         calls = calls_of(asked.trace, shape).calls
-        await closed_loop(calls[:WARM_CALLS], client, concurrency=WARM_AT_ONCE)
+        warm = await closed_loop(calls[:WARM_CALLS], client, concurrency=WARM_AT_ONCE)
+        if warm.interrupted:
+            return warm
         await _flush(client)
         return await open_loop(calls, client, speed=asked.speed)
 

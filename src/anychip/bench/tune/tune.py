@@ -9,8 +9,8 @@ from .advice import Advice, advise, no_advice
 from .judge import Series, best_of_each
 from .kept import Kept, Row, stamp
 from .measure import Measure, Measured, measure
-from .plan import Pass, one_by_one, together
-from .prepare import Prepared
+from .plan import BASE, Pass, Plan, one_by_one, together
+from .prepare import Prepared, TuneError
 from .session import Session, Watcher, notes_of
 from .state import Done, Runs
 
@@ -29,10 +29,21 @@ def tune(prepared: Prepared, watcher: Watcher, measured: Measure | None = None) 
     with Runs(asked.output, plan, resume=asked.resume) as runs:
         session = Session(plan, asked.local, runs, watcher, measured or on_server)
         first = session.stage("one by one", one_by_one(plan.variables))
+        _check_measured(first, plan)
         best = best_of_each(first, plan.variables, plan.objective)
         second = session.stage("together", together(plan.variables, best))
         advice = advise(plan, first, second)
         return _kept(prepared, {"one by one": first, "together": second}, advice, runs.done)
+
+
+def _check_measured(series: Sequence[Series], plan: Plan) -> None:
+    """TuneError where the objective is a figure that the base does not have."""
+    base = next(one for one in series if one.configuration == BASE)
+    if plan.objective not in base.values:
+        raise TuneError(
+            f"--objective: {plan.objective}: no answer of the base has one (an answer of one token,"
+            " or in one piece, has no TPOT); take another objective, or longer answers"
+        )
 
 
 def so_far(prepared: Prepared) -> Kept | None:
