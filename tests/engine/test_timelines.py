@@ -94,7 +94,7 @@ def test_a_grammar_comes_before_the_queue_and_long_answers_are_told_together(mon
         row = Row(slot=2, tokens=(1, 2) if first else (1,), start=step, sample=True)
         plan = StepPlan(step=step, rows=(row,))
         timelines.planned(plan, lambda name: (2, 0))
-        timelines.landed(plan, 0.5)
+        timelines.landed(plan, float(next(now)), float(next(now)))
     last = StepOutput(request_id="a", finish=FinishReason.STOP)
     (told,) = timelines.handed_over([last])
     assert [mark.doing for mark in told.timeline] == [

@@ -52,6 +52,7 @@ def test_a_folder_of_its_own_and_an_end_by_itself(admin, root):
     assert begun["path"].startswith(f"{root}/mine/one-")
     wait_until(lambda: list((root / "mine").glob("one-*.trace.json")))
     assert [path.name for path in (root / "mine").iterdir()] == [begun["path"].split("/")[-1]]
+    wait_until(lambda: f"{begun['path']} (time)" in admin.post("/stop_profile").text)
 
 
 @pytest.mark.parametrize(

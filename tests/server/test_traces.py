@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import builtins
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from anychip.config import ConfigError
+from anychip.engine.client import DEFAULT_BUILDER
 from anychip.engine.messages import StartError
+from anychip.model.tiny import write_tiny
 from anychip.server.call_record import CallRecord
 from anychip.server.tracing import Tracing, _wall, open_tracing
 from otlp_receiver import collecting
@@ -154,6 +157,30 @@ def test_a_retraction_is_seen(folder, collector):
     assert "retracted" in sequence.events and "retracted" in sequence.children[2].events
     assert sequence.children[4].values["anychip.after_retraction"]
     tree.check_nested()
+
+
+def test_spans_lie_within_each_other_where_steps_overlap(collector, tmp_path):
+    model = str(write_tiny(tmp_path))
+    config = config_for(
+        model,
+        otlp_traces_endpoint=collector.url,
+        max_total_tokens=1024,
+        chunked_prefill_size=64,
+        force_retract_every=9,
+    )
+    with running(config, builder=DEFAULT_BUILDER) as server, server.http() as http:
+
+        def send(number: int) -> None:
+            body = {"prompt": f"word {number} " * 20, "max_tokens": 20, "n": 2, "ignore_eos": True}
+            headers = {"x-request-id": f"nested-{number}"}
+            assert http.post("/v1/completions", json=body, headers=headers).status_code == 200
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(send, range(8)))
+        for number in range(8):
+            tree = collector.tree(f"nested-{number}")
+            assert tree.names == ["text", "sequence", "sequence"]
+            tree.check_nested()
 
 
 def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):

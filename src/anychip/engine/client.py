@@ -114,6 +114,8 @@ class EngineClient:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
         self._number = 0
+        self.last_profile: ProfileEnded | None = None
+        """What became of the last profile, which may have ended by itself."""
         self.stats = SchedulerStats()
         self.figures = EngineFigures()
         self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
@@ -269,6 +271,7 @@ class EngineClient:
         elif isinstance(message, (Flushed, Looked, ProfileTold)):
             _settle(self._answers.get(message.number), message)
         else:
+            self.last_profile = message
             for ended in self._profile_ends:
                 _settle(ended, message)
 

@@ -126,7 +126,7 @@ class Engine:
             self._launch(self.scheduler.plan_ahead)
         plan, begun = self._in_flight.popleft(), time.monotonic()
         try:
-            result, seconds = self._steps.collect()
+            result, begin, end = self._steps.collect()
         except ChipError as error:
             self.meter.failed(error)
             if error.fatal:
@@ -134,11 +134,11 @@ class Engine:
             log.error("step %d failed: %s", plan.step, error)
             self._timelines.lost(plan)
             return self.scheduler.fail(plan, str(error))
-        self._timelines.landed(plan, seconds)
+        self._timelines.landed(plan, begin, end)
         self._noted("wait", begun, plan)
         begun = time.monotonic()
-        outputs = self.scheduler.commit(plan, result, seconds)
-        self.meter.landed(plan, seconds, time.monotonic() - begun)
+        outputs = self.scheduler.commit(plan, result, end - begin)
+        self.meter.landed(plan, end - begin, time.monotonic() - begun)
         self._noted("commit", begun, plan)
         self._check_when_idle()
         return outputs

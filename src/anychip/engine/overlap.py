@@ -71,10 +71,10 @@ class OverlappedSteps:
 
     def _run_steps(self) -> None:
         while (plan := self._plans.get()) is not None:
-            begun = time.perf_counter()
+            begun = time.monotonic()
             try:
                 result: StepResult = self._runner.run(plan)
             except Exception as error:  # noqa: BLE001 (raised again by `collect`, in the loop's thread)
                 self._results.put(error)
             else:
-                self._results.put((result, time.perf_counter() - begun))
+                self._results.put(Landed(result, begun, time.monotonic()))

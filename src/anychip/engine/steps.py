@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from anychip.plan import StepPlan, StepResult
 
 if TYPE_CHECKING:
     from anychip.run.watched import Watching
 
-Landed = tuple[StepResult, float]
-"""What a step sampled, and the seconds that it took."""
+
+class Landed(NamedTuple):
+    """What a step sampled, and when it ran: monotonic seconds."""
+
+    result: StepResult
+    begin: float
+    end: float
 
 
 class StepRunner(Protocol):
@@ -59,8 +64,8 @@ class InlineSteps:
         """Run it. Raises ChipError."""
         assert self._plan is not None, "nothing was launched"
         plan, self._plan = self._plan, None
-        begun = time.perf_counter()
-        return self._runner.run(plan), time.perf_counter() - begun
+        begun = time.monotonic()
+        return Landed(self._runner.run(plan), begun, time.monotonic())
 
     def run_beside(self, loop: Callable[[], None]) -> None:
         """Run the loop, which runs the steps."""

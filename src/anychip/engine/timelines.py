@@ -82,12 +82,11 @@ class Timelines:
         if flying:
             self._flying[plan.step] = flying
 
-    def landed(self, plan: StepPlan, seconds: float) -> None:
-        """A step is over. seconds: what it took."""
+    def landed(self, plan: StepPlan, begin: float, end: float) -> None:
+        """A step is over. begin, end: when the chip worked on it."""
         flying = self._flying.pop(plan.step, ())
         if not flying:
             return
-        end = self._clock()
         decoding = sum(len(row.tokens) == 1 and row.start > 0 for row in plan.rows)
         for request_id, mark in flying:
             timeline = self._open.get(request_id)
@@ -95,7 +94,7 @@ class Timelines:
                 timeline.add(
                     msgspec.structs.replace(
                         mark,
-                        begin=max(mark.begin, end - seconds),
+                        begin=begin,
                         end=end,
                         step=plan.step,
                         rows=len(plan.rows),

@@ -97,7 +97,9 @@ async def stop_profile(request: Request) -> Response:
     try:
         ended = await service.client.stop_profile()
     except ValueError as error:
-        raise bad_request(str(error), code="no_profile") from error
+        last = service.client.last_profile
+        told = f"; the last one became {last.path} ({last.error or last.reason})" if last else ""
+        raise bad_request(f"{error}{told}", code="no_profile") from error
     except EngineUnavailable as error:
         raise unavailable(str(error), "engine_unavailable") from error
     if ended.error:
