@@ -22,8 +22,9 @@ import msgspec
 from prefixes.plots import INSTALL, draw
 from prefixes.replay import Outcome, Replay, StepCost
 from prefixes.results import Point, Results, table
-from prefixes.trace import Prompt, TraceError, best_hits, moved, read_trace, shrunk
+from prefixes.trace import Prompt, best_hits, moved, shrunk
 
+from anychip.bench.load.mooncake import TraceError, read_blocks
 from anychip.plan import CacheLimits
 from anychip.schedule.eviction import EVICTION_POLICIES
 from anychip.schedule.options import SchedulerOptions
@@ -158,7 +159,7 @@ def main() -> None:
     """Replay, write, plot."""
     asked = arguments()
     try:
-        prompts = shrunk(read_trace(asked.trace, asked.requests), asked.divide)
+        prompts = shrunk(read_blocks(asked.trace, asked.requests), asked.divide)
     except (TraceError, OSError) as error:
         raise SystemExit(str(error)) from error
     asked.out.mkdir(parents=True, exist_ok=True)

@@ -19,8 +19,10 @@ from pathlib import Path
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 from anychip.engine.engine import Engine
 from anychip.engine.messages import EngineInfo, StartError
-from anychip.plan import CacheLimits, StepPlan, StepResult
+from anychip.plan import NOT_EMITTED, CacheLimits, Row, StepPlan, StepResult
 from anychip.request import Failure, FinishReason, Request, StepOutput, TokenLogprob
+from anychip.run.watched import Watching
+from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
 
 IM_START, EOS = 256, 257
@@ -44,13 +46,14 @@ def next_token(last: int, noise: float = 0.0) -> int:
 class ScriptedRunner:
     def __init__(self, step_s: float, polite: bool = False) -> None:
         self.step_s, self.polite = step_s, polite
+        self.watching = Watching()
 
     def run(self, plan: StepPlan) -> StepResult:
         time.sleep(self.step_s)
         for row in () if self.polite else plan.rows:
             for token in row.tokens:
                 misbehave(token)
-        tokens = [next_token(row.tokens[-1], row.noise) if row.sample else -1 for row in plan.rows]
+        tokens = [chosen(row) if row.sample else -1 for row in plan.rows]
         rows = list(enumerate(plan.rows))
         return StepResult(
             tokens=tuple(tokens),
@@ -64,6 +67,10 @@ class ScriptedRunner:
 
     def close(self) -> None:
         pass
+
+
+def chosen(row: Row) -> int:
+    return next_token(row.tokens[-1], row.noise) if row.emit == NOT_EMITTED else row.emit
 
 
 def told(token: int, top: int) -> TokenLogprob:
@@ -157,6 +164,7 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
         max_queued=config.max_queued_requests,
         waiting_timeout_s=config.waiting_timeout,
         running_timeout_s=config.running_timeout,
+        hooks=SchedulerHooks(force_retract_every=config.force_retract_every),
     )
     scheduler = Scheduler(limits, frozenset({EOS}), asked)
     polite = "polite" in options

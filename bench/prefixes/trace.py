@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
+from anychip.bench.load.mooncake import BLOCK, BlockCall, TraceError
 from anychip.request import Request, SamplingParams
-
-BLOCK = 512
-"""Tokens of one block in the trace."""
-
-
-class TraceError(ValueError):
-    """The trace cannot be used as asked; the text says why."""
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One request as the trace has it. timestamp: ms. hash_ids: its prompt's blocks in order."""
-
-    timestamp: int
-    input_length: int
-    output_length: int
-    hash_ids: tuple[int, ...]
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -45,25 +29,7 @@ class Prompt(msgspec.Struct, frozen=True):
         return Request(id=name, prompt=prompt, params=params)
 
 
-def read_trace(path: Path, most: int | None = None) -> list[Call]:
-    """The first `most` requests of a JSON lines file. Raises TraceError, OSError."""
-    lines = path.read_text().splitlines()[:most]
-    try:
-        calls = [msgspec.json.decode(line, type=Call) for line in lines]
-    except msgspec.MsgspecError as error:
-        raise TraceError(f"{path}: not a trace of blocks: {error}") from error
-    for number, call in enumerate(calls, 1):
-        if len(call.hash_ids) != -(-call.input_length // BLOCK):
-            raise TraceError(
-                f"{path}, line {number}: {call.input_length} tokens in {len(call.hash_ids)} "
-                f"blocks; blocks of {BLOCK} tokens are needed"
-            )
-    if not calls:
-        raise TraceError(f"{path}: no request in it")
-    return calls
-
-
-def shrunk(calls: Iterable[Call], divisor: int) -> list[Prompt]:
+def shrunk(calls: Iterable[BlockCall], divisor: int) -> list[Prompt]:
     """Divide all lengths; blocks, what they share and the times stay. Raises TraceError."""
     if divisor < 1 or BLOCK % divisor:
         raise TraceError(f"lengths cannot be divided by {divisor}: take a divisor of {BLOCK}")

@@ -56,6 +56,17 @@ HTTP_ALONE = (
     "operator_timing_interval",
     "telemetry_interval",
     "shutdown_timeout",
+    "record",
+    "record_privacy",
+    "record_max_bytes",
+    "record_keep",
+    "allow_exact_replay",
+    "log_format",
+    "access_log",
+    "otlp_traces_endpoint",
+    "otlp_service_name",
+    "trace_sample",
+    "profile_dir",
 )
 """Fields that have a meaning over HTTP alone; `anychip.Engine` refuses them."""
 

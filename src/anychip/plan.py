@@ -9,6 +9,9 @@ from anychip.request import NO_LOGPROBS, SamplingParams, TokenLogprob
 PREV = -1
 """In `Row.tokens`: the token that the step before is still sampling for this slot (overlap)."""
 
+NOT_EMITTED = -1
+"""In `Row.emit`: the token that is sampled is the one that goes on."""
+
 NOT_SAMPLED = -1
 """In `StepResult.tokens`: the row did not ask for a token (a middle prefill chunk), or had none to
 choose from (every logit is NaN)."""
@@ -40,6 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: how many likeliest tokens are told beside the sampled one; NO_LOGPROBS: nothing is.
     state_from, state_to: slots that its recurrent state is read from and written to, where the
     model has one; nothing is read where `start` is 0.
+    emit: the token that stands for the sampled one, before anything else looks at that.
     """
 
     slot: int
@@ -56,6 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     score: Score | None = None
     state_from: int = 0
     state_to: int = 0
+    emit: int = NOT_EMITTED
 
     @property
     def logit_rows(self) -> int:

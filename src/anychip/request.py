@@ -37,6 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     output ends with the others.
     logprobs: 0: of each token of the output, n: of the n likeliest besides. prompt_logprobs: the
     same of the prompt's tokens from position prompt_logprobs_from on.
+    emit: the tokens that are produced, whatever is sampled; empty: those that are sampled.
     """
 
     max_tokens: int
@@ -59,6 +60,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
     prompt_logprobs_from: int = 1
+    emit: tuple[int, ...] = ()
 
     @property
     def shapes_logits(self) -> bool:
@@ -84,6 +86,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     namespace: prefix-cache namespace (adapter, salt, key); pages are shared only inside one.
     priority: a higher one goes first where the scheduler looks at priorities.
+    traced: whether its last output brings the timeline of what the engine did for it.
     """
 
     id: str
@@ -91,6 +94,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     params: SamplingParams
     namespace: str = ""
     priority: int = 0
+    traced: bool = False
 
 
 class FinishReason(str, Enum):
@@ -123,6 +127,35 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class Doing(str, Enum):
+    """What an engine may do for a request, or to it."""
+
+    GRAMMAR = "grammar"  # its grammar is compiled
+    QUEUE = "queue"  # it waits for its turn
+    PREFILL = "prefill"  # a step computes a chunk of its prompt (or of what it had, once retracted)
+    DECODE = "decode"  # a step computes its last token and chooses the next
+    RETRACTED = "retracted"  # it lost its pages: a moment
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One entry of the timeline of a traced request.
+
+    begin, end: seconds of the system's monotonic clock, which all processes share.
+    Of a step: its number, the request's tokens in it, its rows, those that decode, its tokens, and
+    how many steps are told in one (a very long timeline is: begin and end are then of all).
+    """
+
+    doing: Doing
+    begin: float
+    end: float
+    step: int = 0
+    tokens: int = 0
+    rows: int = 0
+    decoding: int = 0
+    step_tokens: int = 0
+    steps: int = 1
+
+
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What one step did for one request; the last one carries `finish`.
 
@@ -132,6 +165,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     next prompt tokens; together, all from `prompt_logprobs_from` on.
     admitted_at: when it was first admitted, by the scheduler's clock (the system's monotonic
     one, which all processes share); 0.0: it never was.
+    timeline: with the last output of a traced request, what the engine did for it, in order.
     """
 
     request_id: str
@@ -144,3 +178,4 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     admitted_at: float = 0.0
+    timeline: tuple[Mark, ...] = ()

@@ -14,7 +14,7 @@ from anychip.contract.build import Finding, Library, Verdict
 from anychip.contract.dtype import DType
 from anychip.contract.optional import Capture
 from anychip.contract.registration import Device, Probe
-from anychip.contract.weights import HostWeight, WeightSpec
+from anychip.contract.weights import HostWeight, WeightSpec, WeightUse
 from conform.defective import chip_with, on_output
 
 BLOCK = 34  # bytes of a q8_0 block: a float16 scale, 32 int8
@@ -59,6 +59,13 @@ class StaleWeights(FakeWeights):
         return super().prepare(tuple(old), uses)
 
 
+class TurnedWeights(FakeWeights):
+    """Parts of experts lie in the order in which they were not given."""
+
+    def prepare(self, parts, uses):
+        return super().prepare(parts[::-1] if WeightUse.EXPERTS in uses else parts, uses)
+
+
 def packing(divisor: float) -> type[FakeChip]:
     """A chip that takes q8_0."""
 
@@ -80,6 +87,14 @@ class Stale(FakeChip):
     def __init__(self, values) -> None:
         super().__init__(values)
         self.weights = StaleWeights(self.memory)
+
+
+class Turned(FakeChip):
+    """See TurnedWeights."""
+
+    def __init__(self, values) -> None:
+        super().__init__(values)
+        self.weights = TurnedWeights(self.memory)
 
 
 class ProbeRaises(FakeChip):
@@ -189,6 +204,8 @@ def wide_tables(y: np.ndarray) -> None:
 DEFECTS = {
     "scale taken for a maximum": (packing(127.0), "O12 linear"),
     "packed weights are stale": (Stale, "O12 linear"),
+    "parts of experts are turned round": (Turned, "O12 grouped_linear"),
+    "so are those of both their products": (Turned, "O12 expert_mlp"),
     "the probe raises": (ProbeRaises, "D1"),
     "two devices are one": (SameDevices, "D1"),
     "check_device keeps no time": (PatientCheck, "D2"),

@@ -25,5 +25,5 @@ def test_records_travel_without_a_prefix_of_their_own(monkeypatch) -> None:
     except OSError:
         root.exception("it ended")
     line, trace = sent
-    assert line == LogLine(logging.WARNING, "step 3 failed")
+    assert line == LogLine(logging.WARNING, "step 3 failed", logger="root", when=line.when)
     assert trace.text.startswith("it ended\nTraceback") and "the bus is gone" in trace.text

@@ -26,7 +26,8 @@ Named = dict[str, np.ndarray]
 class Conversion:
     """How one architecture is converted.
 
-    arch: of GGUF. paired: query and key rows are interleaved in pairs. plus: added to norms.
+    arch: of GGUF. paired: query and key rows are interleaved in pairs. plus: added to norms but
+    those whose names end as in `unshifted`.
     own: settings of its own, by key, from the config of transformers. split: what one of its
     tensors becomes, by names as they were published. expert_format: of the weights of experts.
     more: further tensors of a model, by their names in the file. quantized: endings of the names
@@ -36,6 +37,7 @@ class Conversion:
     arch: str
     paired: bool = False
     plus: float = 0.0
+    unshifted: tuple[str, ...] = ()
     own: Callable[[Any], Settings] = lambda _config: {}
     split: Callable[[str, np.ndarray], Named] = lambda name, array: {name: array}
     expert_format: str = "f32"
@@ -223,7 +225,7 @@ def _tensors(model: Any, conversion: Conversion) -> dict[str, np.ndarray]:
     parameters = {n: p.detach().float().numpy() for n, p in learned}
     parts = {k: v for n, array in parameters.items() for k, v in conversion.split(n, array).items()}
     for name, array in parts.items():
-        if name.endswith("norm.weight"):
+        if name.endswith("norm.weight") and not name.endswith(conversion.unshifted):
             array = array + np.float32(conversion.plus)
         role = name.split(".")[-2]
         if conversion.paired and role in heads:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from families.gguf_copies import CONVERSIONS, Conversion, Named, Settings
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def _experts(config: Any) -> Settings:
@@ -106,6 +105,51 @@ def of_latents(config: Any) -> Conversion:
         return {f"{stem}k_b_proj.weight": keys.swapaxes(1, 2), f"{stem}v_b_proj.weight": values}
 
     return Conversion("deepseek2", own=_deepseek, split=split)
+
+
+def _qwen3_next(config: Any) -> Settings:
+    values = config.linear_num_value_heads
+    return {
+        **_qwen(config),
+        "ssm.conv_kernel": config.linear_conv_kernel_dim,
+        "ssm.state_size": config.linear_key_head_dim,
+        "ssm.group_count": config.linear_num_key_heads,
+        "ssm.time_step_rank": values,
+        "ssm.inner_size": config.linear_value_head_dim * values,
+        "full_attention_interval": 4,
+        "rope.dimension_count": int(
+            config.head_dim * config.rope_parameters["partial_rotary_factor"]
+        ),
+    }
+
+
+def of_states(config: Any, *, old: bool = False) -> Conversion:
+    """Qwen3-Next's: all queries first, then all keys, all values, and gates by themselves.
+
+    old: as files were at first: queries, keys, values and gates of one key head together.
+    """
+    keys = config.linear_key_head_dim
+    values = (
+        config.linear_value_head_dim * config.linear_num_value_heads // config.linear_num_key_heads
+    )
+
+    def split(name: str, array: np.ndarray) -> Named:
+        if name.endswith("A_log"):
+            return {name: -np.exp(array)}
+        if name.endswith("dt_bias"):
+            return {name.replace("dt_bias", "dt_proj.bias"): array}
+        if "conv1d" in name:
+            return {name: array.squeeze()}
+        stem = name.removesuffix("qkvz.weight")
+        if stem == name or old:
+            return halves(name, array)
+        heads = array.reshape(config.linear_num_key_heads, -1, array.shape[-1])
+        ends = [keys, 2 * keys, 2 * keys + values]
+        q, k, v, z = (part.reshape(-1, array.shape[-1]) for part in np.split(heads, ends, axis=1))
+        return {f"{stem}qkv.weight": np.concatenate([q, k, v]), f"{stem}z.weight": z}
+
+    unshifted = ("linear_attn.norm.weight",)
+    return Conversion("qwen3next", plus=1.0, unshifted=unshifted, own=_qwen3_next, split=split)
 
 
 EXPERT_CONVERSIONS = {

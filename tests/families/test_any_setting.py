@@ -67,6 +67,16 @@ OF_LATENT = {
     "rope.scaling.original_context_length": 128,
     "rope.scaling.yarn_log_multiplier": 0.1,
 }
+OF_STATES = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 16,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 4,
+    "ssm.inner_size": 128,
+    "full_attention_interval": 4,
+    "attention.recurrent_layers": None,
+    "nextn_predict_layers": 0,
+}
 DENSE = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "olmo2", "granite")
 DENSE += ("smollm3", "phi3", "glm", "glm4")
 SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek2", "deepseek3", "qwen3_next")
@@ -93,7 +103,7 @@ def of_file(name):
     """The metadata of a small model."""
     arch = FAMILIES[name].gguf
     found = OF_GGUF | (OF_EXPERTS if name in SPARSE else {})
-    found |= OF_LATENT if name == "deepseek2" else {}
+    found |= {"deepseek2": OF_LATENT, "qwen3_next": OF_STATES}.get(name, {})
     return {"general.architecture": arch} | {f"{arch}.{k}": v for k, v in found.items()}
 
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prefixes.replay import Replay, StepCost
-from prefixes.trace import best_hits, read_trace, shrunk
+from prefixes.trace import best_hits, shrunk
 from table_model import Session, ask, limits
 from test_schedule_answers import OPERATIONS, run_operation
 from test_schedule_page_sizes import workload
 
+from anychip.bench.load.mooncake import read_blocks
 from anychip.plan import CacheLimits
 from anychip.request import FinishReason
 from anychip.schedule.eviction import EVICTION_POLICIES
@@ -272,7 +273,7 @@ def test_any_order_of_events(
 
 @pytest.mark.parametrize("policy", ["lru", "lfu", "slru"])
 def test_a_real_trace_finds_everything_where_host_memory_has_the_rest_of_the_room(policy):
-    prompts = shrunk(read_trace(TRACE), 16)
+    prompts = shrunk(read_blocks(TRACE), 16)
     room = CacheLimits(
         pages=1000,
         page_size=16,

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from prefixes.replay import Replay, StepCost
-from prefixes.trace import Call, Prompt, TraceError, best_hits, moved, read_trace, shrunk
+from prefixes.trace import Prompt, best_hits, moved, shrunk
 
+from anychip.bench.load.mooncake import BlockCall, TraceError, read_blocks
 from anychip.plan import CacheLimits
 from anychip.schedule.eviction import EVICTION_POLICIES
 from anychip.schedule.options import SchedulerOptions
@@ -20,8 +21,8 @@ TRACE = Path(__file__).parent / "traces" / "mooncake_conversation_300.jsonl"
 
 
 @pytest.fixture(scope="module")
-def calls() -> list[Call]:
-    return read_trace(TRACE)
+def calls() -> list[BlockCall]:
+    return read_blocks(TRACE)
 
 
 def replay(prompts, page_size, *, pages=None, step_tokens=512, check_every=97, **options):
@@ -120,12 +121,12 @@ def test_a_trace_that_is_none_is_refused(tmp_path, calls):
     path = tmp_path / "trace.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1]}')
     with pytest.raises(TraceError, match="line 1: 600 tokens in 1 blocks"):
-        read_trace(path)
+        read_blocks(path)
     path.write_text("{}")
     with pytest.raises(TraceError, match="not a trace of blocks"):
-        read_trace(path)
+        read_blocks(path)
     path.write_text("")
     with pytest.raises(TraceError, match="no request"):
-        read_trace(path)
+        read_blocks(path)
     with pytest.raises(TraceError, match="divisor of 512"):
         shrunk(calls, 7)

@@ -7,12 +7,11 @@ import ssl
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from anychip.address import server_url
 from anychip.cli.chat_answers import ChatError, Messages, Said, refused
-from anychip.config import ConfigError
 from anychip.server.listening import is_loopback
 
 CONNECT_S, READ_S = 10.0, 600.0
@@ -69,7 +68,7 @@ class Remote:
     """
 
     def __init__(self, url: str, key: str | None, model: str | None) -> None:
-        self._url, self._key = _address(url), key
+        self._url, self._key = server_url(url), key
         path = self._url.path.rstrip("/")
         self._base = path if path.endswith("/v1") else path + "/v1"
         self.model = model or self._first_model()
@@ -139,19 +138,6 @@ class Remote:
 
     def _failed(self, error: Exception) -> ChatError:
         return ChatError(f"{self._place}: {error or type(error).__name__}")
-
-
-def _address(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigError(f"--url: {url!r}: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"--url: {url!r} is no address such as http://127.0.0.1:30000")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError("--url: leave out user, '?' and '#'; a key goes into ANYCHIP_API_KEY")
-    return parts
 
 
 def _encode(body: object) -> bytes:

@@ -44,6 +44,8 @@ def weights_account(chip: Chip, use: WeightUse) -> str | None:
     if chip.memory.unified:
         return None
     for format in chip.capabilities().weight_formats:
+        if chip.weights.declines((format,), ((SIDE, SIDE),), frozenset({use})) is not None:
+            continue
         parts = random_parts(format, (SIDE,), SIDE, "account")
         planned = chip.weights.plan((format,), ((SIDE, SIDE),), frozenset({use})).nbytes
         plain = {_taken_by_allocation(chip, planned) for _ in range(2)}

@@ -18,7 +18,8 @@ CODED = ("q8_0", "q4_0", "q4_1")
 """Formats whose codes are drawn as bytes, so that each one comes up; the others' are of values."""
 
 STEP = 1 / 32
-"""Of activations that a drawn "w8a8_static" weight rounds: reaches 4 either way."""
+"""Of activations that a drawn "w8a8_static" weight rounds, unless said otherwise: reaches 4 either
+way."""
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -37,24 +38,27 @@ class Parts:
         return np.concatenate([dequantize(part) for part in self.parts])
 
 
-def random_parts(format: str, rows: tuple[int, ...], columns: int, seed: str) -> Parts:
-    """One part for each number of rows, of values around columns**-0.5."""
+def random_parts(
+    format: str, rows: tuple[int, ...], columns: int, seed: str, step: float = STEP
+) -> Parts:
+    """One part for each number of rows, of values around columns**-0.5. step: see STEP."""
     raw = tuple(
-        _bytes(format, (count, columns), f"{seed} {number}") for number, count in enumerate(rows)
+        _bytes(format, (count, columns), f"{seed} {number}", step)
+        for number, count in enumerate(rows)
     )
     shapes = ((count, columns) for count in rows)
     parts = (HostWeight(format, s, r.data) for s, r in zip(shapes, raw, strict=True))
     return Parts(tuple(parts), raw)
 
 
-def _bytes(format: str, shape: Shape, seed: str) -> Bytes:
+def _bytes(format: str, shape: Shape, seed: str, step: float) -> Bytes:
     source, spread = draw(f"{format} {seed}"), shape[1] ** -0.5
     if format in CODED:
         return _coded(format, shape, source)
     held = quantize(source.normal(*shape, scale=spread), format)
     raw: Bytes = np.frombuffer(held.data, np.uint8).copy()
     if format == "w8a8_static":
-        raw[:4] = np.array([STEP], "<f4").view(np.uint8)
+        raw[:4] = np.array([step], "<f4").view(np.uint8)
     return raw
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from anychip.conform.operator_calls import bound_of, finish, judged, naming, not
 from anychip.conform.operator_cases import Types, typed, types_of
 from anychip.conform.operator_given import NotCovered, run_given
 from anychip.conform.operator_packing import weights_account, weights_refuse
-from anychip.conform.operator_parts import Floats, Parts, random_parts
-from anychip.conform.proof import Proof, Status, failed, inconclusive, passed
+from anychip.conform.operator_parts import STEP, Floats, Parts, random_parts
+from anychip.conform.proof import Proof, Status, failed, inconclusive, passed, unsupported
 from anychip.conform.subject import Subject
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
@@ -25,6 +26,7 @@ from anychip.hostops import NUMPY_DTYPES
 from anychip.ops.cases import Case
 from anychip.ops.cases.grid import sized
 from anychip.ops.check import check_case
+from anychip.ops.oracle import evaluate
 from anychip.ops.placed import USES, OpaqueCache, place
 from anychip.ops.recipe import Recipe
 
@@ -38,15 +40,12 @@ SIZES = {
     "lm_head": {"T": 5, "K": 96, "V": 64},
     "attention_block": {"T": 3, "K": 96},
     "mlp_block": {"T": 3, "K": 64, "I": 96},
+    "grouped_linear": {"T": 5, "K": 96, "N": 64, "E": 2},
+    "expert_mlp": {"T": 3, "K": 64, "I": 96, "E": 2, "P": 2},
 }
 """Sizes whose weights have whole blocks of 32 along K."""
-ALONG = {"attention_block": {"D": 2}, "mlp_block": {"I": 1}}
+ALONG = {"attention_block": {"D": 2}, "mlp_block": {"I": 1}, "expert_mlp": {"I": 1}}
 """Other sizes that make a K, and by how much."""
-
-
-UNJUDGED = {"mlp_block": ("w8a8_static",)}
-"""A product of activations inside reaches far beyond its usual size: a scale that was drawn
-beforehand clips it or drowns it, and what is left says nothing of the chip."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +82,10 @@ def _by_whom(chip: Chip, op: str) -> Proof:
 
 
 def _judge(chip: Chip, op: str, implementations: tuple[Implementation, ...]) -> Proof:
-    """Every format by every implementation that covers it."""
+    """Every format that the chip makes such a weight of, by every implementation that covers it."""
     formats: set[str] = set()
-    asked = [f for f in chip.capabilities().weight_formats if f not in UNJUDGED.get(op, ())]
+    declined = {f: _all_declined(chip, op, f) for f in chip.capabilities().weight_formats}
+    asked = [format for format, reason in declined.items() if reason is None]
     for format in asked:
         for implementation in implementations:
             for types in types_of(chip, op):
@@ -102,7 +102,35 @@ def _judge(chip: Chip, op: str, implementations: tuple[Implementation, ...]) -> 
     lacking = [f for f in asked if f not in formats]
     if lacking:
         return inconclusive(f"no implementation of '{op}' covers weights in {', '.join(lacking)}")
-    return passed(f"{', '.join(sorted(formats))}: one part and three", formats=len(formats))
+    text, told = f"{', '.join(sorted(formats))}: one part and three", _told(declined)
+    if declined and not asked:
+        return unsupported(told)
+    return passed(f"{text}; {told}" if told else text, formats=len(formats))
+
+
+def _told(declined: Mapping[str, str | None]) -> str:
+    """Formats by the reason why they are declined; empty where none is."""
+    reasons = dict.fromkeys(reason for reason in declined.values() if reason)
+    by_reason = ((r, ", ".join(f for f, why in declined.items() if why == r)) for r in reasons)
+    return "; ".join(f"{formats} declined: {reason}" for reason, formats in by_reason)
+
+
+def _all_declined(chip: Chip, op: str, format: str) -> str | None:
+    """Why the chip makes no weight of the format, in one part or in three; None where it does."""
+    reasons = [_declined_weight(chip, op, format, shares) for shares in STACKED]
+    return None if None in reasons else reasons[0]
+
+
+def _declined_weight(chip: Chip, op: str, format: str, shares: tuple[float, ...]) -> str | None:
+    """Why `Weights.declines` such parts of one of the operator's weights."""
+    uses, case = frozenset({USES.get(op, WeightUse.LINEAR)}), sized(op, **_sizes(op, format))
+    for name in weight_arguments(op):
+        rows, columns = case.inputs[name].shape
+        shapes = tuple((int(rows * share), columns) for share in shares)
+        reason = chip.weights.declines((format,) * len(shapes), shapes, uses)
+        if reason is not None:
+            return reason
+    return None
 
 
 _DECLINED = "declined"
@@ -112,6 +140,8 @@ def _in_format(chip: Chip, implementation: Implementation, types: Types, format:
     """What is wrong, None where nothing is, _DECLINED where nothing is covered."""
     asked = False
     for shares in STACKED:
+        if _declined_weight(chip, implementation.op, format, shares) is not None:
+            continue
         for seed in ("first", "second"):  # same shapes: a cached packing shows
             packed = _packed(chip, implementation.op, types, (format, shares, seed))
             problem = _run(chip, packed, implementation)
@@ -131,9 +161,22 @@ def _packed(chip: Chip, op: str, types: Types, how: tuple[str, tuple[float, ...]
     for name in weight_arguments(op):
         rows, columns = case.inputs[name].shape
         counts = tuple(int(rows * share) for share in shares)
-        weights[name] = random_parts(format, counts, columns, f"{seed} {name}")
+        step = _largest_inside(op, inputs, case.attrs) / 127 if name == "down" else STEP
+        weights[name] = random_parts(format, counts, columns, f"{seed} {name}", step)
         inputs[name] = _held(chip, op, weights[name])
     return Packed(replace(case, inputs=inputs, name=f"{format} {seed}", control=None), weights)
+
+
+def _largest_inside(op: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> float:
+    """The largest magnitude of what `down` multiplies. It is a product, and reaches far beyond its
+    usual size: a scale that is not made for it would clip it or drown it."""
+    inner = inputs["down"].shape[1]
+    if op == "mlp_block":
+        whole = {**inputs, "down": np.eye(inner), "down_bias": None}
+        return float(np.abs(evaluate(op, whole, attrs).outputs[0]).max())
+    plain = {"x": inputs["x"], "weight": inputs["gate_up"], "bias": None}
+    rows = evaluate("linear", plain, {}).outputs[0].reshape(-1, 2 * inner)  # of every expert
+    return float(np.abs(evaluate("silu_and_mul", {"x": rows}, {}).outputs[0]).max())
 
 
 def _sizes(op: str, format: str) -> dict[str, int]:

@@ -300,4 +300,5 @@ def _info(
         operators=tuple((s.op, s.implementation, s.kind) for s in recorder.served()),
         contract=opened.chip.contract,
         notes=dict(opened.chip.capabilities().facts),
+        dtype=str(opened.plan.dtype),
     )

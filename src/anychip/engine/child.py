@@ -14,15 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from anychip.engine.connection import FRAME_HEADER, PeerGone, encode_frame, frame_length
-from anychip.engine.messages import (
-    Abort,
-    Boot,
-    Close,
-    Commands,
-    EngineMessage,
-    Flush,
-    Submit,
-)
+from anychip.engine.messages import Boot, Command, Commands, EngineMessage
 
 # The server's own import path goes along, so that the child finds what the server found.
 _START = (
@@ -84,7 +76,7 @@ class EngineChild:
         except msgspec.MsgspecError as error:
             raise PeerGone(f"the engine sent what is no message: {error}") from error
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Send commands; to a process that has ended they are lost."""
         if not self._writer.is_closing():
             self._writer.write(encode_frame(Commands(list(items))))

@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from anychip.config import ServeConfig
+from anychip.engine.evidence import ProcessSeen
 from anychip.engine.messages import (
     Abort,
+    Answer,
     Boot,
+    Command,
     EngineInfo,
     Flush,
     Flushed,
+    Look,
+    Looked,
+    ProfileEnded,
+    ProfileTold,
+    ProfileWish,
     Refused,
+    StartProfile,
     StepMessage,
+    StopProfile,
     Submit,
 )
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
@@ -26,7 +36,7 @@ from anychip.engine.suspects import Suspects
 from anychip.figures import EngineFigures
 from anychip.flags import settings_of
 from anychip.plan import SchedulerStats
-from anychip.request import FinishReason, Request, StepOutput
+from anychip.request import FinishReason, Mark, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 
 DEFAULT_BUILDER = "anychip.engine.build:build_served_engine"
@@ -100,11 +110,14 @@ class EngineClient:
         self._leaving: tuple[list[Request], list[Request]] = ([], [])
         self._backlog = backlog
         self._streams: dict[str, _Stream] = {}
-        self._outbox: list[Submit | Abort | Flush] = []
-        self._flushes: dict[int, asyncio.Future[bool]] = {}
-        self._flush_number = 0
+        self._outbox: list[Command] = []
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
+        self._number = 0
         self.stats = SchedulerStats()
         self.figures = EngineFigures()
+        self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
+        """Told of the timeline of every traced request, also where nobody reads it any more."""
         self._past_errors: Counter[tuple[str, str]] = Counter()  # of engines that are gone
 
     async def start(self) -> EngineInfo:
@@ -190,24 +203,56 @@ class EngineClient:
         return stream
 
     async def flush(self) -> bool:
-        """Empty the prefix cache; False where requests run or wait."""
+        """Empty the prefix cache; False where requests run or wait. EngineUnavailable."""
+        told: Flushed = await self._ask(Flush)
+        return told.done
+
+    async def look(self, seconds: float, hertz: float) -> ProcessSeen:
+        """What the engine's threads do for some seconds. EngineUnavailable where it cannot tell."""
+        told: Looked = await self._ask(lambda number: Look(number, seconds, hertz))
+        if told.seen is None:
+            raise EngineUnavailable(told.error)
+        return told.seen
+
+    async def start_profile(self, wish: ProfileWish) -> None:
+        """Have the engine begin a profile. EngineUnavailable; ValueError says why it did not."""
+        await self._command_profile(lambda number: StartProfile(number, wish))
+
+    async def stop_profile(self) -> ProfileEnded:
+        """End the profile; what became of it. EngineUnavailable; ValueError where none runs."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[ProfileEnded] = loop.create_future()
+        self._profile_ends.append(ended)
+        try:
+            await self._command_profile(StopProfile)
+            return await ended
+        finally:
+            self._profile_ends.remove(ended)
+
+    async def _command_profile(self, command: Callable[[int], StartProfile | StopProfile]) -> None:
+        told: ProfileTold = await self._ask(command)
+        if told.error:
+            raise ValueError(told.error)
+
+    async def _ask(self, command: Callable[[int], Command]) -> Any:
+        """Send a command under a number of its own; the message that answers it."""
         if not self.ready:
             raise EngineUnavailable(self.reason)
-        self._flush_number += 1
-        number, answer = self._flush_number, asyncio.get_running_loop().create_future()
-        self._flushes[number] = answer
-        self._send(Flush(number))
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        self._send(command(number))
         try:
-            return bool(await answer)
+            return await answer
         finally:
-            self._flushes.pop(number, None)
+            self._answers.pop(number, None)
 
     async def close(self, patience_s: float) -> None:
         """End the engine process; running requests end with an error."""
         self._fail_all("the server is closing")
         await self._supervisor.close(patience_s)
 
-    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+    def on_message(self, message: Answer) -> None:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
             self.stats = message.stats
@@ -221,10 +266,11 @@ class EngineClient:
             if stream is not None:
                 kind = QueueFull if message.later else RequestRefused
                 stream.fail(kind(message.text))
+        elif isinstance(message, (Flushed, Looked, ProfileTold)):
+            _settle(self._answers.get(message.number), message)
         else:
-            answer = self._flushes.get(message.number)
-            if answer is not None and not answer.done():
-                answer.set_result(message.done)
+            for ended in self._profile_ends:
+                _settle(ended, message)
 
     def on_down(self, reason: str) -> None:
         """End every request with an error (called by the supervisor)."""
@@ -241,7 +287,7 @@ class EngineClient:
         self.figures = msgspec.structs.replace(
             self.figures, waiting={}, tokens_in_flight=0, chip_errors={}
         )
-        for answer in self._flushes.values():
+        for answer in (*self._answers.values(), *self._profile_ends):
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
 
@@ -259,6 +305,8 @@ class EngineClient:
         return stream
 
     def _deliver(self, output: StepOutput) -> None:
+        if output.timeline and self.on_timeline is not None:
+            self.on_timeline(output.request_id, output.timeline)
         stream = self._streams.get(output.request_id)
         if stream is None:
             return  # aborted here before the engine knew
@@ -282,7 +330,7 @@ class EngineClient:
         for request_id, stream in streams.items():
             stream.put(StepOutput(request_id=request_id, finish=FinishReason.ERROR, error=text))
 
-    def _send(self, command: Submit | Abort | Flush) -> None:
+    def _send(self, command: Command) -> None:
         """Everything that is sent in one turn of the event loop travels in one frame."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._send_outbox)
@@ -292,3 +340,11 @@ class EngineClient:
         items, self._outbox = self._outbox, []
         if items:
             self._supervisor.send(items)
+
+
+_T = TypeVar("_T")
+
+
+def _settle(answer: asyncio.Future[_T] | None, result: _T) -> None:
+    if answer is not None and not answer.done():
+        answer.set_result(result)

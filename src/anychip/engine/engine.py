@@ -10,18 +10,24 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from anychip.contract.errors import ChipError
 from anychip.engine.grammar_queue import GrammarQueue, failed
 from anychip.engine.grammars import EngineGrammars
+from anychip.engine.messages import ProfileEnded, ProfileWish
 from anychip.engine.meter import Meter
 from anychip.engine.overlap import OverlappedSteps
 from anychip.engine.steps import InlineSteps, StepRunner, Steps
+from anychip.engine.timelines import Timelines
 from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats, StepPlan
 from anychip.request import Failure, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 from anychip.schedule.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from anychip.engine.profile import Profile
 
 CHECK_EVERY_S = 60.0
 """Seconds between two looks through the scheduler's books; a look walks every page."""
@@ -53,11 +59,14 @@ class Engine:
         self._grammars = grammars
         self.meter = Meter()
         self._compiling = None if grammars is None else GrammarQueue(grammars, self.meter.compiled)
+        self._timelines = Timelines()
+        self._profile: Profile | None = None
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused (ValueError) with a clear text."""
         if request.params.grammar is None:
             self.scheduler.add(request)
+            self._timelines.begin(request, compiling=False)
             return
         if self._compiling is None:
             raise RequestRefused(f"request {request.id!r} has a grammar; this engine knows none")
@@ -65,6 +74,7 @@ class Engine:
             raise RequestRefused(f"request id {request.id!r} is in use; choose another")
         self.scheduler.refuse(request)
         self._compiling.add(request)
+        self._timelines.begin(request, compiling=True)
 
     def abort(self, request_id: str) -> bool:
         """End the request of exactly this id; False where there is none."""
@@ -86,7 +96,8 @@ class Engine:
         """One step. A fatal device error propagates; another ends the step's requests."""
         self._take_compiled()
         outputs, self._outputs = self._outputs, []
-        return outputs + self._step()
+        outputs += self._step()
+        return self._timelines.handed_over(outputs) if self._timelines else outputs
 
     def _take_compiled(self) -> None:
         """Queue those whose grammar is compiled."""
@@ -100,6 +111,7 @@ class Engine:
                 continue
             try:
                 self.scheduler.add(one)
+                self._timelines.compiled(one.id)
             except RequestRefused as error:  # the queue has filled up meanwhile
                 later = isinstance(error, QueueFull)
                 failure = Failure.WAITED_TOO_LONG if later else Failure.INTERNAL
@@ -107,12 +119,12 @@ class Engine:
 
     def _step(self) -> list[StepOutput]:
         if not self._in_flight:
-            self._launch(self._planned(self.scheduler.plan))
+            self._launch(self.scheduler.plan)
         if not self._in_flight:
             return self.scheduler.take_outputs()
         if len(self._in_flight) < self._steps.depth:
-            self._launch(self._planned(self.scheduler.plan_ahead))
-        plan = self._in_flight.popleft()
+            self._launch(self.scheduler.plan_ahead)
+        plan, begun = self._in_flight.popleft(), time.monotonic()
         try:
             result, seconds = self._steps.collect()
         except ChipError as error:
@@ -120,25 +132,62 @@ class Engine:
             if error.fatal:
                 raise
             log.error("step %d failed: %s", plan.step, error)
+            self._timelines.lost(plan)
             return self.scheduler.fail(plan, str(error))
-        begun = time.perf_counter()
+        self._timelines.landed(plan, seconds)
+        self._noted("wait", begun, plan)
+        begun = time.monotonic()
         outputs = self.scheduler.commit(plan, result, seconds)
-        self.meter.landed(plan, seconds, time.perf_counter() - begun)
+        self.meter.landed(plan, seconds, time.monotonic() - begun)
+        self._noted("commit", begun, plan)
         self._check_when_idle()
         return outputs
+
+    def start_profile(self, wish: ProfileWish, on_end: Callable[[ProfileEnded], None]) -> None:
+        """Write down what steps do from the next one on. ValueError where a profile runs.
+
+        on_end: told from another thread once the file is written, or could not be.
+        """
+        if self._profile is not None and not self._profile.over:
+            raise ValueError(
+                f"a profile runs already, into {self._profile.wish.path}; stop it first"
+            )
+        from anychip.engine.profile import Profile  # noqa: PLC0415 (most are never profiled)
+
+        profile = Profile(wish, on_end)
+        try:
+            profile.start()
+        except RuntimeError as error:
+            raise ValueError(f"the profile needs a thread: {error}") from error
+        self._profile = self.runner.watching.watch = profile
+
+    def stop_profile(self) -> None:
+        """End the profile; `on_end` is told. ValueError where none runs."""
+        if self._profile is None or self._profile.over:
+            raise ValueError("no profile runs; start one with /start_profile")
+        self._profile.end("asked")
+
+    def _noted(self, name: str, begun: float, plan: StepPlan | None) -> None:
+        """Have a profile know what was done since `begun`; forget one that is over."""
+        profile = self._profile
+        if profile is None:
+            return
+        profile.doing(name, begun, plan)
+        if profile.over:
+            self._profile = self.runner.watching.watch = None
 
     def serve(self, loop: Callable[[], None]) -> None:
         """Run a loop that steps, in the thread that it belongs to. Raises what it raises."""
         self._steps.run_beside(loop)
 
-    def _planned(self, plan: Callable[[], StepPlan | None]) -> StepPlan | None:
-        begun = time.perf_counter()
-        planned = plan()
-        self.meter.planned(time.perf_counter() - begun)
-        return planned
-
-    def _launch(self, plan: StepPlan | None) -> None:
+    def _launch(self, decide: Callable[[], StepPlan | None]) -> None:
+        begun = time.monotonic()
+        plan = decide()
+        self.meter.planned(time.monotonic() - begun)
+        self._noted("plan", begun, plan)
         if plan is not None:
+            if self._timelines:
+                self._timelines.planned(plan, self.scheduler.place_of)
             self._in_flight.append(plan)
             self._steps.launch(plan)
 
@@ -164,6 +213,9 @@ class Engine:
     def close(self) -> None:
         """Give back the device."""
         self.meter.close()
+        if self._profile is not None:
+            self._profile.end("the engine ends")
+            self._profile.join()
         self.runner.close()
         if self._grammars is not None:
             self._grammars.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from anychip.engine.evidence import ProcessSeen
 from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
 from anychip.request import Request, StepOutput
@@ -23,7 +24,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: token ids below this are legal. context_length: positions a sequence at most.
     page_size: cache positions a page; pages: usable pages. max_running: requests at once.
     memory: bytes by use, in the order in which they are told. operators: (operator,
-    implementation, kind). contract: version of the chip's contract. notes: further facts by name.
+    implementation, kind). contract: version of the chip's contract. dtype: of the model's
+    arithmetic. notes: further facts by name.
     """
 
     backend: str
@@ -39,6 +41,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[tuple[str, str, str], ...] = ()
     contract: tuple[int, int] = (0, 0)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
+    dtype: str = ""
 
     @property
     def cache_tokens(self) -> int:
@@ -64,14 +67,52 @@ class Flush(msgspec.Struct, frozen=True, array_like=True, tag=True):
     number: int
 
 
+class ProfileWish(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A profile: the file that it becomes, and when it ends by itself.
+
+    steps: None: only by time, bytes, or when it is told to. activities: "PYTHON" (stacks),
+    "OPERATORS" (each waited for), "COPIES".
+    """
+
+    path: str
+    seconds: float
+    steps: int | None = None
+    activities: tuple[str, ...] = ("PYTHON", "OPERATORS", "COPIES")
+
+
+class StartProfile(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Begin a profile; `ProfileTold` answers with the same number."""
+
+    number: int
+    wish: ProfileWish
+
+
+class StopProfile(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """End the profile; `ProfileTold` answers with the same number, then comes `ProfileEnded`."""
+
+    number: int
+
+
+class Look(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Sample the stacks of the engine's threads; `Looked` answers with the same number."""
+
+    number: int
+    seconds: float
+    hertz: float
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """End the process in good order."""
+
+
+Command = Submit | Abort | Flush | Look | StartProfile | StopProfile | Close
+"""Everything that the server tells the engine process."""
 
 
 class Commands(msgspec.Struct, frozen=True, array_like=True):
     """Everything that the server wants done before the next step, in order."""
 
-    items: list[Submit | Abort | Flush | Close]
+    items: list[Command]
 
 
 class Boot(msgspec.Struct, frozen=True, array_like=True):
@@ -87,11 +128,17 @@ class Boot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A line for the server's log. level: logging's number. passing: see `Passing`."""
+    """A line for the server's log. level: logging's number. passing: see `Passing`.
+
+    logger: who writes it. facts: see `log_lines.facts_of`. when: seconds since 1970; 0: now.
+    """
 
     level: int
     text: str
     passing: bool = False
+    logger: str = "anychip.engine"
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    when: float = 0.0
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -128,6 +175,35 @@ class Flushed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     done: bool
 
 
+class ProfileTold(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Whether a profile began or is about to end; error: why not."""
+
+    number: int
+    error: str = ""
+
+
+class ProfileEnded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True):
+    """A profile is over, by itself or not.
+
+    reason: "asked", "steps", "time", "bytes", or what went wrong on the way. error: why there is
+    no file; the rest means nothing then.
+    """
+
+    path: str
+    steps: int = 0
+    nbytes: int = 0
+    reason: str = ""
+    error: str = ""
+
+
+class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What was seen of the engine process, or why nothing was."""
+
+    number: int
+    seen: ProcessSeen | None
+    error: str = ""
+
+
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What one step did; with no outputs, the heartbeat of an idle engine.
 
@@ -139,5 +215,8 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     figures: EngineFigures | None = None
 
 
-EngineMessage = LogLine | Ready | StartFailed | Died | Refused | Flushed | StepMessage
+Answer = Refused | Flushed | Looked | ProfileTold | ProfileEnded | StepMessage
+"""What the engine says about requests and to commands."""
+
+EngineMessage = LogLine | Ready | StartFailed | Died | Answer
 """Everything that the engine process says."""

@@ -23,17 +23,19 @@ class Passing(str):
 
 
 class LogWriter(logging.StreamHandler[TextIO]):
-    """Writes the log to standard error; on a terminal a `Passing` line is written over."""
+    """Writes the log to standard error; on a terminal a `Passing` line is written over, unless
+    lines are for a machine to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, for_machines: bool = False) -> None:
         super().__init__()
+        self._for_machines = for_machines
         self._shown = False
         self._told: float | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; one that cannot be written is told as logging does."""
         passing = isinstance(record.msg, Passing)
-        if self.stream.isatty():
+        if self.stream.isatty() and not self._for_machines:
             self._on_terminal(record, passing=passing)
         elif not passing or (record.msg and self._is_due()):
             super().emit(record)

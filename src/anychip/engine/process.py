@@ -13,6 +13,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -20,21 +21,29 @@ import msgspec
 from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError
 from anychip.engine.connection import Connection, PeerGone
+from anychip.engine.log_lines import facts_of
+from anychip.engine.looking import Looking
 from anychip.engine.messages import (
     Abort,
     Boot,
-    Close,
+    Command,
     Commands,
     Died,
     EngineInfo,
     Flush,
     Flushed,
     LogLine,
+    Look,
+    ProfileEnded,
+    ProfileTold,
+    ProfileWish,
     Ready,
     Refused,
     StartError,
     StartFailed,
+    StartProfile,
     StepMessage,
+    StopProfile,
     Submit,
 )
 from anychip.engine.meter import fact_of
@@ -76,6 +85,12 @@ class ServedEngine(Protocol):
 
     def figures(self) -> EngineFigures | None:
         """What was counted, where it is time to tell; never raises."""
+
+    def start_profile(self, wish: ProfileWish, on_end: Callable[[ProfileEnded], None]) -> None:
+        """Begin a profile. ValueError says why it cannot."""
+
+    def stop_profile(self) -> None:
+        """End it. ValueError where none runs."""
 
     def serve(self, loop: Callable[[], None]) -> None:
         """Run a loop that steps, in the thread that it belongs to."""
@@ -170,7 +185,15 @@ class _Forwarder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record; one that cannot be formatted is told on standard error."""
         try:
-            self._connection.send(LogLine(record.levelno, self.format(record)))
+            self._connection.send(
+                LogLine(
+                    record.levelno,
+                    self.format(record),
+                    logger=record.name,
+                    facts=facts_of(record),
+                    when=record.created,
+                )
+            )
         except PeerGone:
             return  # the loop notices on its own
         except Exception:  # noqa: BLE001 (logging's rule: reported by handleError, never raised)
@@ -185,9 +208,11 @@ class EngineLoop:
         self._engine = engine
         self._decoder = msgspec.msgpack.Decoder(Commands)
         self._closed = False
+        self._looking = Looking(connection)
 
     def run(self) -> None:
         """Serve until `Close`. PeerGone where the server has left."""
+        self._looking.runs_the_loop()
         while True:
             wait_s = 0.0 if self._engine.has_work() else HEARTBEAT_S
             for frame in self._connection.receive(wait_s):
@@ -200,15 +225,35 @@ class EngineLoop:
                 StepMessage(outputs, self._engine.stats(), self._engine.figures())
             )
 
-    def _apply(self, command: Submit | Abort | Flush | Close) -> None:
+    def _apply(self, command: Command) -> None:
         if isinstance(command, Submit):
             self._submit(command.request)
         elif isinstance(command, Abort):
             self._engine.abort(command.request_id)
         elif isinstance(command, Flush):
             self._connection.send(Flushed(command.number, self._engine.flush_cache()))
+        elif isinstance(command, (StartProfile, StopProfile)):
+            self._connection.send(ProfileTold(command.number, self._profile(command)))
+        elif isinstance(command, Look):
+            self._looking.begin(command)
         else:
             self._closed = True
+
+    def _profile(self, command: StartProfile | StopProfile) -> str:
+        """Obey; why not, where that is refused."""
+        try:
+            if isinstance(command, StartProfile):
+                self._engine.start_profile(command.wish, self._tell_profile)
+            else:
+                self._engine.stop_profile()
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _tell_profile(self, ended: ProfileEnded) -> None:
+        """Called from the profile's thread."""
+        with suppress(PeerGone):  # the loop notices on its own
+            self._connection.send(ended)
 
     def _submit(self, request: Request) -> None:
         try:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from anychip.plan import StepPlan, StepResult
+
+if TYPE_CHECKING:
+    from anychip.run.watched import Watching
 
 Landed = tuple[StepResult, float]
 """What a step sampled, and the seconds that it took."""
@@ -14,6 +17,8 @@ Landed = tuple[StepResult, float]
 
 class StepRunner(Protocol):
     """What computes a plan: `run.runner.Runner`, or a script in tests."""
+
+    watching: Watching
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step. Raises ChipError."""

@@ -14,22 +14,19 @@ import msgspec
 
 from anychip.engine.child import KILL_PATIENCE_S, EngineChild, describe_exit
 from anychip.engine.connection import PeerGone
+from anychip.engine.log_lines import FACTS
 from anychip.engine.messages import (
-    Abort,
+    Answer,
     Boot,
     Close,
+    Command,
     Died,
     EngineInfo,
     EngineMessage,
-    Flush,
-    Flushed,
     LogLine,
     Ready,
-    Refused,
     StartError,
     StartFailed,
-    StepMessage,
-    Submit,
 )
 from anychip.engine.passing import LOGGER, Passing
 
@@ -65,7 +62,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class EngineListener(Protocol):
     """Who is told what the engine says. Called on the event loop; must not block."""
 
-    def on_message(self, message: Refused | Flushed | StepMessage) -> None:
+    def on_message(self, message: Answer) -> None:
         """The engine said something about requests."""
 
     def on_down(self, reason: str) -> None:
@@ -82,7 +79,7 @@ class Child(Protocol):
     async def receive(self) -> EngineMessage:
         """The next message. PeerGone when the process has ended."""
 
-    def send(self, items: Sequence[Submit | Abort | Flush | Close]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Send commands."""
 
     async def end(self, patience_s: float) -> int | None:
@@ -133,7 +130,7 @@ class Supervisor:
         self._task = asyncio.create_task(self._run())
         return await self._started
 
-    def send(self, items: Sequence[Submit | Abort | Flush]) -> None:
+    def send(self, items: Sequence[Command]) -> None:
         """Pass commands on; they are lost where no engine runs."""
         if self._child is not None:
             self._child.send(items)
@@ -299,5 +296,10 @@ def _tell(line: LogLine) -> None:
     """Write a line of the engine's into this process's log."""
     if line.passing:
         logging.getLogger(LOGGER).log(line.level, Passing(line.text))
-    else:
-        log.log(line.level, "%s", line.text)
+        return
+    writer = logging.getLogger(line.logger)
+    if writer.isEnabledFor(line.level):
+        facts = {FACTS: line.facts}
+        record = writer.makeRecord(writer.name, line.level, "", 0, line.text, (), None, extra=facts)
+        record.created = line.when or record.created
+        writer.handle(record)

@@ -27,8 +27,6 @@ from anychip.model.sources import Part, WeightSource
 from anychip.model.transposed import transposed_rows
 
 FACTORS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
-FUSED = "attn_qkv"
-"""Query, key and value in one tensor, as some families have them in some files of GGUF."""
 ROPE_FACTORS = {FACTORS, LONG, SHORT}
 """Tensors of GGUF that belong to the rotation: llama3's divisors, and longrope's."""
 
@@ -141,6 +139,8 @@ class Checkpoint:
         if part.permute != "none":
             heads = part.permute == "ggml-rope"
             weight = split_halves(weight, self._head_dim if heads else weight.shape[0])
+        if part.logarithm:
+            weight = plain_weight(-np.exp(dequantize(weight)))
         if part.plus:
             weight = plain_weight(dequantize(weight) + np.float32(part.plus))
         return weight
@@ -226,8 +226,8 @@ def split_halves(weight: HostWeight, head_dim: int) -> HostWeight:
 
 
 def _without_ones(shape: Shape) -> Shape:
-    """GGUF files may lack a leading 1, or have one more."""
-    return shape if len(shape) < 2 or shape[0] != 1 else _without_ones(shape[1:])
+    """GGUF files may lack such a dimension, or have one more; a row's elements are never one."""
+    return (*(size for size in shape[:-1] if size != 1), *shape[-1:])
 
 
 def _open_folder(path: Path) -> Checkpoint:
@@ -254,8 +254,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     config = _located(config_from_gguf, file.metadata, path)
     naming = FAMILIES[config.architecture].gguf_names
     assert naming is not None
-    if f"{naming.layer.format(i=0)}{FUSED}.weight" in file.tensors:
-        naming = naming.called(query_key_value=FUSED)
+    naming = naming.found_in(file.tensors)
     config = replace(config, **_told_by_tensors(file.tensors, naming))
     for names in ((FACTORS,), (SHORT, LONG)):
         if file.tensors.keys() >= set(names):

@@ -37,14 +37,23 @@ def delta_sources(layer: LayerTensors) -> Iterator[WeightSource]:
     yield matrix(f"{name}delta_gates", GATES, *_gates(layer, delta))
     for role in ("delta_bias", "delta_rate"):
         shape = (delta.value_heads,)
-        yield constant(name + role, shape, Part(layer.tensor(role), shape))
+        logarithm = role in layer.naming.logarithms
+        yield constant(name + role, shape, Part(layer.tensor(role), shape, logarithm=logarithm))
     yield layer.norm("delta_norm", delta.value_dim)
     output = Part(f"{layer.tensor('delta_output')}.weight", (hidden, delta.values))
     yield matrix(f"{name}delta_output", LINEAR, output)
 
 
 def _mixed(layer: LayerTensors, delta: DeltaConfig) -> Iterator[Part]:
-    """All q, k, v, z; the file has each key head's q, k, and its value heads' v and z."""
+    """All q, k, v, z; a file has each key head's q, k, and its value heads' v and z.
+
+    Or it has them in the order of the network already, z in a tensor of its own.
+    """
+    if not layer.has("delta_in"):
+        rows = {"delta_qkv": 2 * delta.keys + delta.values, "delta_z": delta.values}
+        for role, count in rows.items():
+            yield Part(f"{layer.tensor(role)}.weight", (count, layer.config.hidden_size))
+        return
     values = delta.values // delta.key_heads
     sizes = (delta.key_dim, delta.key_dim, values, values)
     yield from _regrouped(layer, "delta_in", sizes, delta.key_heads)

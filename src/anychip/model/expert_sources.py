@@ -6,7 +6,7 @@ up), so that a file is read, converted and packed expert by expert.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from anychip.contract.weights import WeightUse
 from anychip.model.config import ExpertsConfig, ModelConfig
@@ -24,16 +24,22 @@ from anychip.model.sources import (
 )
 
 EXPERTS = frozenset({WeightUse.EXPERTS})
+LayerSources = Callable[[LayerTensors], Iterator[WeightSource]]
 ROUTER = frozenset({WeightUse.LM_HEAD})
 """A router's logits are float32, as an output's are."""
 
 
-def sparse_sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
-    """Every weight of a decoder, some or all of whose MLPs are mixtures of experts."""
+def sparse_sources(
+    config: ModelConfig, naming: Naming, *, mixing: LayerSources = attention_sources
+) -> tuple[WeightSource, ...]:
+    """Every weight of a decoder, some or all of whose MLPs are mixtures of experts.
+
+    mixing: of what stands before a layer's MLP.
+    """
     found = [embedding(config, naming)]
     for i in range(config.layers):
         layer = LayerTensors(config, naming, i)
-        found += attention_sources(layer)
+        found += mixing(layer)
         found += expert_sources(layer) if config.layer(i).experts else mlp_sources(layer)
     return (*found, *head_sources(config, naming))
 

@@ -11,6 +11,7 @@ from typing import Any
 from anychip.model.config import ModelConfig
 from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.fields import Fields, head_size
+from anychip.model.gguf import NEXT_LAYERS
 from anychip.model.hf_rope import yarn_mscale
 from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.rope_config import RopeConfig
@@ -46,7 +47,7 @@ def gguf_config(
     read_here: dict[str, Any] = {
         "vocab_size": read.integer("vocab_size", _token_count(read.settings)),
         "hidden_size": hidden,
-        "layers": layer_count(read, "block_count"),
+        "layers": gguf_layers(read),
         "heads": heads,
         "kv_heads": read.integer("attention.head_count_kv", heads),
         "head_dim": head_dim,
@@ -63,13 +64,27 @@ def gguf_config(
     return ModelConfig(architecture=architecture, **{**read_here, **own})
 
 
+def gguf_layers(read: Fields) -> int:
+    """How many layers there are before those, counted along, that predict further tokens.
+
+    Raises CheckpointError.
+    """
+    blocks, further = layer_count(read, "block_count"), read.integer(NEXT_LAYERS, 0)
+    if not 0 <= further < blocks:
+        raise CheckpointError(
+            f"'{read.prefix}{NEXT_LAYERS}' is {further}; of {blocks} layers 0 to {blocks - 1} may "
+            "predict further tokens"
+        )
+    return blocks - further
+
+
 def gguf_windows(read: Fields, *, period: int, window: int = 0) -> tuple[int, ...]:
     """Each layer's window, 0 where it sees all: every period-th, where the file has no pattern.
 
     window: where the file does not say.
     """
     window = read.integer("attention.sliding_window", window)
-    layers, key = layer_count(read, "block_count"), "attention.sliding_window_pattern"
+    layers, key = gguf_layers(read), "attention.sliding_window_pattern"
     local = read.settings.get(read.prefix + key)
     if not isinstance(local, list):
         local = all_but_every(read.integer(key, period), layers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ class Naming:
     role -> name inside a layer; with {e} where each expert has a tensor of its own. query_key: how
     rows of query and key heads lie in the file.
     norm_plus: what is added to the weights of norms, where the file holds them less that.
+    optional: roles that only some files have, and that then take the place of others.
     """
 
     outside: Mapping[str, str]
@@ -26,10 +27,18 @@ class Naming:
     norm_plus: float = 0.0
     unshifted: frozenset[str] = field(default_factory=frozenset)
     """Norms that norm_plus does not concern, by role."""
+    logarithms: frozenset[str] = field(default_factory=frozenset)
+    """Roles whose tensor is log(-x) of what the network takes."""
+    optional: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, **roles: str) -> Naming:
         """The same with some roles spelled otherwise or added."""
         return replace(self, roles={**self.roles, **roles})
+
+    def found_in(self, tensors: Iterable[str]) -> Naming:
+        """The same for one file: with the optional roles that it has a weight of."""
+        weights = {name.split(".")[-2] for name in tensors if name.endswith(".weight")}
+        return self.called(**{r: name for r, name in self.optional.items() if name in weights})
 
 
 HF = Naming(
@@ -90,6 +99,8 @@ GGUF = Naming(
         "shared_up": "ffn_up_shexp",
         "shared_down": "ffn_down_shexp",
     },
+    optional={"query_key_value": "attn_qkv"},
 )
+"""Some files have query, key and value in one tensor."""
 GGUF_PAIRED = replace(GGUF, query_key="ggml-rope")
 """Families whose query and key rows ggml stores in interleaved pairs."""

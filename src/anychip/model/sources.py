@@ -22,7 +22,7 @@ class Part:
     counted as rows; None: all. transposed: the file has each matrix [N, K] as [K, N]; rows are N
     then. permute: "ggml-rope" where the rows of each head lie in interleaved pairs and are to be
     put into two halves, "pairs" where all that is taken does: gate and up of an expert, say; of a
-    constant its elements. plus: added to each element.
+    constant its elements. logarithm: the file has log(-x) of each element. plus: added to each.
     """
 
     tensor: str
@@ -31,6 +31,7 @@ class Part:
     permute: Permute = "none"
     plus: float = 0.0
     transposed: bool = False
+    logarithm: bool = False
 
     @property
     def taken(self) -> Shape:

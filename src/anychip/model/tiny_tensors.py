@@ -87,6 +87,9 @@ def _values(source: WeightSource, part: Part, seed: int) -> Floats:
     if "norm" in source.name and not name.endswith(".bias"):
         shifted: Floats = norm_values(seed, name, shape) - np.float32(part.plus)
         return shifted
+    if source.name.endswith("rate"):  # rates are below 0
+        rates: Floats = noise(seed, name, shape)
+        return rates if part.logarithm else -np.exp(rates)
     drawn: Floats = noise(seed, name, shape) * np.float32(SMALL if "bias" in name else 1.0)
     return drawn
 

@@ -28,12 +28,12 @@ class RunMeter:
         self._looked: float | None = None
 
     def on_chip(self, begun: float) -> None:
-        """Launches, copies or a wait ended that began at `begun` (`time.perf_counter`)."""
-        self.figures.chip_seconds += time.perf_counter() - begun
+        """Launches, copies or a wait ended that began at `begun` (`time.monotonic`)."""
+        self.figures.chip_seconds += time.monotonic() - begun
 
     def ran(self, begun: float, shapes: Shapes, timed: TimedSteps) -> None:
         """A step that began at `begun` is over."""
-        now = time.perf_counter()
+        now = time.monotonic()
         self.figures.seconds += now - begun
         self._guard(lambda: self._take_over(shapes, timed, now))
         self.figures.errors = self._guard.errors

@@ -16,7 +16,7 @@ from anychip.contract.registration import Chip
 from anychip.contract.tensor import Buffer
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
-from anychip.plan import NOT_SAMPLED, CacheLimits, StepPlan, StepResult
+from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each, staging_words
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
 from anychip.run.choosing import Shapes, read_told, share_out
@@ -28,6 +28,7 @@ from anychip.run.run_meter import RunMeter
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.timed_run import TimedSteps, run_timed
+from anychip.run.watched import StepWatch, WatchedMemory, Watching
 from anychip.run.weights import DeviceWeights
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Runner:
     """One model on one chip; owns the weights from here on. The engine's thread alone calls it.
 
     checker: where it is set, every step is checked. shapes: what shapes logits; as it is made, it
-    knows no grammar. timed: which steps run call by call; as it is made, none.
+    knows no grammar. timed: which steps run call by call; as it is made, none. watching: who is
+    told what it does.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Runner:
     ) -> None:
         """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
         self._chip, self._plan, self._weights = chip, plan, weights
+        self.watching = Watching()
+        self._memory = WatchedMemory(chip.memory, self.watching)
         self._tables = PageTables(limits.max_running, plan.most_pages)
         steps = StepLimits(limits.max_running, limits.step_tokens)
         self._largest = max(largest_sizes(plan, steps), key=staging_words)
@@ -67,7 +71,7 @@ class Runner:
             stack.callback(free_cache, chip.memory, self._caches)
             self._states = allocate_states(chip.memory, plan.states, limits.state_slots)
             stack.callback(free_states, chip.memory, self._states)
-            self._host_pages = HostPages(chip.memory, self._caches, limits.host_slots)
+            self._host_pages = HostPages(self._memory, self._caches, limits.host_slots)
             self._allocated = stack.pop_all()
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
@@ -83,12 +87,16 @@ class Runner:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step and wait for its tokens. Raises ChipError."""
-        begun = time.perf_counter()
-        result = self._run(plan)
+        begun, watch = time.monotonic(), self.watching.watch
+        try:
+            result = self._run(plan, watch)
+        finally:
+            if watch is not None:
+                watch.step(plan, begun, time.monotonic())
         self.meter.ran(begun, self.shapes, self.timed)
         return result
 
-    def _run(self, plan: StepPlan) -> StepResult:
+    def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
         self._host_pages.run(plan.moves)
         self._tables.apply(plan.changes)
         self.shapes.begin(plan)
@@ -103,11 +111,11 @@ class Runner:
         if sizes.choice.entries > self._largest.choice.entries:
             self._grow_staging(sizes.choice.entries)
         self._staging.fill(plan, sizes, self._sampled, entries)
-        program = self._compute(plan, sizes)
+        program = self._compute(plan, sizes, watch)
         self.last = program
         return self._result(plan, program, sizes)
 
-    def _compute(self, plan: StepPlan, sizes: Sizes) -> StepProgram:
+    def _compute(self, plan: StepPlan, sizes: Sizes, watch: StepWatch | None) -> StepProgram:
         masks = None
         if sizes.choice.mask_words:
             masks = self.shapes.make_masks(plan, sizes, self._staging)
@@ -115,13 +123,14 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
-        begun = time.perf_counter()
-        if self.timed.is_due():
-            before_late = partial(self._copy_masks, masks, sizes)
+        begun, before_late = time.monotonic(), partial(self._copy_masks, masks, sizes)
+        if watch is not None and watch.operators:
+            run_timed(program, self._chip.queue, before_late, watch.operator)
+        elif self.timed.is_due():
             run_timed(program, self._chip.queue, before_late, self.timed.told)
         else:
             program.run()
-            self._copy_masks(masks, sizes)
+            before_late()
             program.run_late()
         self.meter.on_chip(begun)
         return program
@@ -132,22 +141,22 @@ class Runner:
             self._staging.copy_masks(sizes)
 
     def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
-        tokens = tuple(tokens_of_rows(plan, self._read_tokens(program, sizes)))
+        tokens = emitted(plan, tokens_of_rows(plan, self._read_tokens(program, sizes)))
         self._sampled[[row.slot for row in plan.rows]] = tokens
         if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
             return StepResult(tokens=tokens)
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
             return StepResult(tokens=tokens, forced=forced, errors=errors)
-        logprobs, scores = share_out(plan, read_told(program, self._chip.memory))
+        logprobs, scores = share_out(plan, read_told(program, self._memory))
         return StepResult(
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )
 
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
-        tokens, begun = self._drawn[: sizes.samples], time.perf_counter()
+        tokens, begun = self._drawn[: sizes.samples], time.monotonic()
         if sizes.samples:
-            self._chip.memory.copy_out(program.tokens, tokens.data)
+            self._memory.copy_out(program.tokens, tokens.data)
         else:
             self._chip.queue.synchronize(None)
         self.meter.on_chip(begun)
@@ -161,7 +170,7 @@ class Runner:
         self._allocated.callback(self._chip.memory.free, self._arena)
 
     def _stage(self, owner: ExitStack) -> Staging:
-        memory, page_size = self._chip.memory, self._plan.group.page_size
+        memory, page_size = self._memory, self._plan.group.page_size
         states = self._plan.states is not None
         staging = Staging(memory, self._largest, self._tables, page_size, states=states)
         owner.callback(memory.free, staging.buffer)
@@ -200,6 +209,15 @@ class Runner:
             log.log(self.checker.counts.level, "%s", self.checker.counts)
             self._allocated.callback(self.checker.close)
         self._allocated.close()
+
+
+def emitted(plan: StepPlan, tokens: list[int]) -> tuple[int, ...]:
+    """The tokens that go on: those that rows name, else what they sampled. A row that found no
+    number to choose by stays so: the model's failure is not papered over."""
+    return tuple(
+        token if row.emit == NOT_EMITTED or token == NOT_SAMPLED else row.emit
+        for row, token in zip(plan.rows, tokens, strict=True)
+    )
 
 
 def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:

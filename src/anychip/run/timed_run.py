@@ -1,4 +1,8 @@
-"""Runs a step call by call with a wait after each, which tells what every operator takes."""
+"""Runs a step call by call with a wait after each, which tells what every operator takes.
+
+What is queued one by one and waited for takes longer than what is queued together, so these times
+compare operators; their sum is not what a step takes.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,14 @@ from collections.abc import Callable
 
 from anychip.contract.execution import Queue
 from anychip.figures import OperatorFigures
+from anychip.ops.bind import BoundCall
 from anychip.run.programs import StepProgram
 
 FIRST_WITHIN = 32
 """The first step is timed after so many at the latest, so that a short run has figures too."""
 
-Told = Callable[[str, float, float], None]
-"""(operator, begin, end): seconds of `time.perf_counter`."""
+Told = Callable[[BoundCall, float, float], None]
+"""(call, begin, end): seconds of `time.monotonic`."""
 
 
 def run_timed(
@@ -30,10 +35,10 @@ def run_timed(
         if index == late_from:
             before_late()
             queue.synchronize(None)
-        begun = time.perf_counter()
+        begun = time.monotonic()
         call.launch()
         queue.synchronize(None)
-        told(call.call.spec.op, begun, time.perf_counter())
+        told(call, begun, time.monotonic())
     if late_from == len(calls):
         before_late()
 
@@ -56,8 +61,8 @@ class TimedSteps:
         self._left = self._every
         return True
 
-    def told(self, operator: str, begun: float, ended: float) -> None:
+    def told(self, call: BoundCall, begun: float, ended: float) -> None:
         """Book one call."""
-        found = self.operators.setdefault(operator, OperatorFigures())
+        found = self.operators.setdefault(call.call.spec.op, OperatorFigures())
         found.seconds += ended - begun
         found.calls += 1

@@ -55,6 +55,7 @@ def refuse_unfit(request: Request, limits: CacheLimits, options: SchedulerOption
         raise RequestRefused(
             f"{name} has max_tokens {request.params.max_tokens}; ask for 1 or more"
         )
+    _refuse_emit(request, name)
     if request.params.prompt_logprobs_from < 1:
         raise RequestRefused(
             f"{name} has prompt_logprobs_from {request.params.prompt_logprobs_from}; the first "
@@ -99,3 +100,20 @@ def refuse_limits(limits: CacheLimits) -> None:
         raise ValueError(f"snapshot_every is {every}; it has to be whole pages")
     if limits.context_length < 2:
         raise ValueError(f"context_length is {limits.context_length}; it has to be 2 or more")
+
+
+def _refuse_emit(request: Request, name: str) -> None:
+    """RequestRefused where the named tokens and what else is asked for contradict each other."""
+    params = request.params
+    if not params.emit:
+        return
+    if params.grammar is not None or params.logprobs >= 0:
+        other = "a grammar" if params.grammar is not None else "logprobs"
+        raise RequestRefused(f"{name} names its tokens and asks for {other}; leave one out")
+    if params.max_tokens != len(params.emit):
+        raise RequestRefused(
+            f"{name} names {len(params.emit)} tokens and has max_tokens {params.max_tokens}; they "
+            "must agree"
+        )
+    if not all(0 <= token < TOKEN_IDS for token in params.emit):
+        raise RequestRefused(f"{name} names a token outside 0 .. {TOKEN_IDS - 1}")

@@ -189,6 +189,11 @@ class Scheduler:
         """Say whether anything runs, waits, is in flight, or waits to be taken out."""
         return bool(self._state.by_id or self._state.outbox or self._flights)
 
+    def place_of(self, request_id: str) -> tuple[int, int] | None:
+        """Return a request's slot (-1: it waits) and retractions; None where there is none."""
+        sequence = self._state.by_id.get(request_id)
+        return None if sequence is None else (sequence.slot, sequence.retractions)
+
     def flush_cache(self) -> bool:
         """Free every cached page; False, with nothing done, while any request runs or waits."""
         if self._state.by_id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from anychip.plan import PREV, Row, Score, SlotStart
+from anychip.plan import NOT_EMITTED, PREV, Row, Score, SlotStart
 from anychip.request import FinishReason, Request
 
 from .noise import NoiseStream
@@ -175,7 +175,13 @@ class Sequence:
             top_p=params.top_p,
             min_p=params.min_p,
             noise=self.noise.at(self.output_length + self.pending) if self.temperature else 0.0,
+            emit=self._emit(self.output_length + self.pending) if params.emit else NOT_EMITTED,
         )
+
+    def _emit(self, position: int) -> int:
+        """Return the token that the request names for a position of its output."""
+        named = self.request.params.emit
+        return named[position] if position < len(named) else NOT_EMITTED
 
     def _score(self, start: int, end: int) -> Score | None:
         """Return what is wanted of the prompt by the logits of positions start .. end - 1."""

@@ -6,15 +6,17 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import uvicorn
 
-from anychip.server.app import build_app
+from anychip.server.app import build_app, route_of
+from anychip.server.http_server import HttpServer
 from anychip.server.listening import refused, url_of
+from anychip.server.observed import Observed
 from anychip.server.service import Service
 from anychip.server.stop import Stop
+from anychip.server.telling import Telling
 
 log = logging.getLogger("anychip.server")
 
@@ -23,38 +25,19 @@ _FLUSH_S = 5
 _POLL_S = 0.02
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn, with the signals left to us: it would close the port before the drain.
-
-    up: set once it accepts connections.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell when it is done."""
-        await super().startup(sockets)
-        self.up.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
 async def answer_http(
     service: Service,
     listening: socket.socket,
     stop: Stop,
     on_ready: Callable[[Service], None] | None,
+    *,
     tls: ssl.SSLContext | None,
+    telling: Telling,
 ) -> None:
     """Answer until asked to stop, then drain. on_ready: called once it is reachable."""
     url = url_of(listening, secure=tls is not None)
     config = uvicorn.Config(
-        build_app(service),
+        Observed(build_app(service), telling, route_of),
         loop="uvloop",
         http="httptools",
         ws="none",
@@ -66,7 +49,7 @@ async def answer_http(
     )
     config.load()
     config.ssl = tls
-    server = _HttpServer(config)
+    server = HttpServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.asked.wait())
     try:

@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import Scope
 
 from anychip.server import health, native
 from anychip.server.auth import KeyCheck, OriginCheck
@@ -16,6 +17,7 @@ from anychip.server.metrics.http_calls import HttpCount
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
+from anychip.server.profile import start_profile, stop_profile
 from anychip.server.responses import (
     cancel_response,
     create_response,
@@ -24,6 +26,7 @@ from anychip.server.responses import (
 )
 from anychip.server.responses_store import ResponseStore
 from anychip.server.service import Service
+from anychip.server.stacks import StacksWatch, stacks
 from anychip.server.stream import CutAtTheEnd
 
 _GET, _POST = ["GET"], ["POST"]
@@ -46,12 +49,21 @@ ROUTES = (
     Route("/detokenize", native.detokenize, methods=_POST),
     Route("/flush_cache", native.flush_cache, methods=_POST),
     Route("/abort_request", native.abort_request, methods=_POST),
+    Route("/start_profile", start_profile, methods=_POST),
+    Route("/stop_profile", stop_profile, methods=_POST),
     Route("/health", health.health, methods=_GET),
     Route("/ready", health.ready, methods=_GET),
     Route("/server_info", health.server_info, methods=_GET),
+    Route("/debug/stacks", stacks, methods=_GET),
     Route("/openapi.json", openapi, methods=_GET),
     Route("/metrics", health.metrics, methods=_GET),
 )
+
+
+def route_of(scope: Scope) -> str | None:
+    """The pattern that a call's path was found by; None before it was, and for unknown ones."""
+    found = [route.path for route in ROUTES if route.endpoint is scope.get("endpoint")]
+    return scope["path"] if scope["path"] in found else next(iter(found), None)
 
 
 def build_app(service: Service) -> Starlette:
@@ -77,6 +89,7 @@ def build_app(service: Service) -> Starlette:
         },
     )
     app.state.service = service
+    app.state.stacks = StacksWatch(service)
     app.state.responses = ResponseStore(
         config.max_stored_responses, config.max_stored_response_bytes
     )

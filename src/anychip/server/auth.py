@@ -46,6 +46,14 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def caller_in(scope: Scope) -> str | None:
+    """A word for the log: the key's name, "admin", or "key"; None where nobody had to show one."""
+    caller: Caller | None = scope.get(_CALLER)
+    if caller is None or caller == Caller():
+        return None
+    return "admin" if caller.admin else caller.tenant
+
+
 def key_of(headers: Headers) -> str:
     """The bearer token, else the `x-api-key` of Anthropic's clients; empty where neither is."""
     scheme, _, key = headers.get("authorization", "").partition(" ")

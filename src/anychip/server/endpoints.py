@@ -7,6 +7,13 @@ from typing import Any
 
 import msgspec
 
+from anychip.engine.evidence import (
+    LEAST_HERTZ,
+    LONGEST_S,
+    MOST_HERTZ,
+    SHORTEST_S,
+    Evidence,
+)
 from anychip.server import messages_protocol, responses_events
 from anychip.server.errors import AnthropicEnvelope, ErrorEnvelope
 from anychip.server.health import HealthAnswer, ReadyAnswer
@@ -41,6 +48,12 @@ from anychip.server.openai_protocol import (
     ModelCard,
     ModelList,
     NotYet,
+)
+from anychip.server.profile import (
+    PROFILE_NOT_YET,
+    ProfileRequest,
+    ProfileStarted,
+    ProfileStopped,
 )
 from anychip.server.responses_protocol import (
     RESPONSES_NOT_YET,
@@ -213,6 +226,20 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         errors={**_BODY, 404: "No such call runs."},
     ),
     Endpoint(
+        path="/start_profile",
+        summary="Begin a profile of the engine, in --profile-dir; an admin action.",
+        body=ProfileRequest,
+        body_needed=False,
+        answer=ProfileStarted,
+        not_yet=PROFILE_NOT_YET,
+    ),
+    Endpoint(
+        path="/stop_profile",
+        summary="End the profile and wait for its file; an admin action.",
+        answer=ProfileStopped,
+        errors={**_BODY, 500: "The file could not be written."},
+    ),
+    Endpoint(
         path="/health",
         methods=_GET,
         summary="Liveness.",
@@ -240,6 +267,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         answer={"type": "string"},
         errors=_ANY,
         media="text/plain",
+    ),
+    Endpoint(
+        path="/debug/stacks",
+        methods=_GET,
+        summary="Where both processes' threads spend the next seconds; an admin action.",
+        answer=Evidence,
+        errors={
+            **_ANY,
+            400: "The query is wrong.",
+            409: "Another look is under way.",
+            503: "No engine.",
+            504: "The engine did not answer.",
+        },
+        query={
+            "seconds": {"type": "number", "minimum": SHORTEST_S, "maximum": LONGEST_S},
+            "hertz": {"type": "number", "minimum": LEAST_HERTZ, "maximum": MOST_HERTZ},
+        },
     ),
     Endpoint(
         path="/openapi.json",

@@ -7,6 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anychip.server.call_record import tell_error
+
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """The inner object of an error."""
@@ -78,8 +80,13 @@ class ApiError(Exception):
         kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error")
         return AnthropicEnvelope(error=AnthropicError(type=kind, message=self.body.message))
 
+    def note(self) -> None:
+        """Have the call's record say that the client is told of this error."""
+        tell_error(self.body.type, self.body.code)
+
     def response(self, path: str) -> Response:
         """The whole answer, in the words of the dialect that is spoken at `path`."""
+        self.note()
         later = self.status in (429, 503)
         headers = {"Retry-After": str(self.retry_after)} if later else None
         told = self.anthropic() if f"{path}/".startswith("/v1/messages/") else self.envelope()

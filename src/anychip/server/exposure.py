@@ -23,4 +23,15 @@ def exposures(config: ServeConfig, locked: bool) -> list[str]:
             f"THE LOG SHOWS PROMPTS AND ANSWERS (--log-requests-level {config.log_requests_level}):"
             " whoever reads the log reads what users write; 0 and 1 show none of it"
         )
+    if config.record and config.record_privacy != "lengths":
+        told.append(
+            f"THE RECORD HOLDS PROMPTS AND ANSWERS ({config.record}, --record-privacy"
+            f" {config.record_privacy}): whoever reads it reads what users write; `lengths` keeps"
+            " none of it"
+        )
+    if config.allow_exact_replay:
+        told.append(
+            "ANSWERS CAN BE DICTATED (--allow-exact-replay): a request may name the tokens that it"
+            " is answered with; leave it out where answers are to be trusted"
+        )
     return told

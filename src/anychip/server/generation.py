@@ -20,6 +20,7 @@ from anychip.request import (
     StepOutput,
 )
 from anychip.schedule.refusal import QueueFull, RequestRefused
+from anychip.server.call_record import current_call
 from anychip.server.choice import PLAINLY, Choice, Piece, Writing
 from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.origin import Origin
@@ -59,18 +60,26 @@ class Generation:
         self.prompts = prompts
         self.n = sampling.n
         self.started = time.monotonic()
+        self.first_token: float | None = None
+        self.ended: float | None = None
+        self.submitted = False
         self._service = service
         self.sampling = sampling
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
+        self._record = service.recorder.call(origin, sampling, seed)
         writing = msgspec.structs.replace(writing, patterns=stop_patterns(sampling.stop_regex))
         self.choices: list[Choice] = []
-        self._requests: list[Request] = []
+        self.requests: list[Request] = []
+        record = current_call()
+        self._traced = record is not None and record.traced
         for prompt, limit in zip(prompts, max_tokens, strict=True):
             params = sampling_params(sampling, limit, seed, service.tokenizer)
             for draw in range(sampling.n):
                 self._add(prompt, of_draw(params, draw), writing)
-        self._by_id = {request.id: i for i, request in enumerate(self._requests)}
+        self._by_id = {request.id: i for i, request in enumerate(self.requests)}
+        if record is not None:
+            record.generates(self, service.model_name)
 
     def _add(self, prompt: tuple[int, ...], params: SamplingParams, writing: Writing) -> None:
         service = self._service
@@ -88,8 +97,9 @@ class Generation:
             params=params,
             namespace=self.origin.namespace,
             priority=self.origin.priority,
+            traced=self._traced,
         )
-        self._requests.append(request)
+        self.requests.append(request)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """Everything that is generated, as it comes. Close the iterator to abort the rest.
@@ -101,8 +111,9 @@ class Generation:
             self._service.request_log.begun(self.origin, self.prompts, self.sampling)
             timing = self._timing()
             held: list[Piece] = []
+            self.submitted = True
             try:
-                async with aclosing(self._client.generate(*self._requests)) as outputs:
+                async with aclosing(self._client.generate(*self.requests)) as outputs:
                     async for output in outputs:
                         piece = self._take(output, timing)
                         if piece is not None:
@@ -113,10 +124,12 @@ class Generation:
                             yield one
             except (EngineUnavailable, RequestRefused) as error:
                 timing.refuse()
-                raise _refused(error, self._service.retry_after) from error
+                raise self._noted(_refused(error, self._service.retry_after)) from error
             finally:
                 timing.close()
+                self.ended = time.monotonic()
                 self._log_end()
+                self._take_down(*self.choices, over=True)
 
     def _timing(self) -> Timing:
         service = self._service
@@ -139,7 +152,7 @@ class Generation:
 
     def _log_end(self) -> None:
         """One line a call: numbers and the id, never text."""
-        usage, seconds = self.usage(), time.monotonic() - self.started
+        usage, seconds = self.usage(), (self.ended or self.started) - self.started
         ends = ", ".join(sorted({choice.finish or "cut short" for choice in self.choices}))
         log.info(
             "%s: %d tokens in (%d cached), %d out, %.2f s, %s",
@@ -152,11 +165,33 @@ class Generation:
         )
         self._service.request_log.ended(self.origin, [choice.text for choice in self.choices])
 
+    def _take_down(self, *choices: Choice, over: bool = False) -> None:
+        """Into the record, what these have got so far. over: no more will come."""
+        if self._record is not None:
+            for choice in choices:
+                request = self.requests[choice.index]
+                self._record.took(choice, request, over=over)
+
+    def _noted(self, error: ApiError) -> ApiError:
+        if self._record is not None:
+            self._record.error = error.body.code or error.body.type
+        return error
+
     def abort(self) -> None:
         """End what still runs; its choices finish with "abort"."""
-        for request, choice in zip(self._requests, self.choices, strict=True):
+        for request, choice in zip(self.requests, self.choices, strict=True):
             if choice.finish is None:
                 self._client.abort(request.id)
+
+    @property
+    def rid(self) -> str:
+        """The answer's id."""
+        return self.origin.rid
+
+    @property
+    def finishes(self) -> list[str | None]:
+        """How each choice ended; None for one that did not, or was cut short."""
+        return [choice.finish for choice in self.choices]
 
     def usage(self, prompt: int | None = None) -> Usage:
         """Tokens of one prompt and its choices, or of all."""
@@ -173,9 +208,12 @@ class Generation:
         if choice.finish is not None:
             return None  # a stop string ended it; this is what the engine had under way
         if output.finish is FinishReason.ERROR:
-            raise _failed(output, self._service.retry_after)
+            raise self._noted(_failed(output, self._service.retry_after))
         piece = choice.take(output)
         timing.take(choice, output)
+        self._take_down(choice)
+        if self.first_token is None and choice.token_ids:
+            self.first_token = time.monotonic()
         if choice.finish is not None and output.finish is None:
             self._client.abort(output.request_id)
         return piece

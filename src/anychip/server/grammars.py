@@ -12,6 +12,7 @@ from anychip.engine.client import EngineClient
 from anychip.grammar.check import GrammarCheck
 from anychip.grammar.errors import GrammarError, NotChecked
 from anychip.grammar.vocabulary import vocabulary_of
+from anychip.server.call_record import stage
 from anychip.server.errors import unavailable
 from anychip.server.grammar_fields import GrammarWish, refused
 from anychip.server.sampling import Sampling
@@ -49,7 +50,8 @@ class Grammars:
             raise unavailable(text, "queue_full")
         self._waiting += 1
         try:
-            await asyncio.wait_for(self._check.check_async(wish.spec), patience_s)
+            with stage("grammar check"):
+                await asyncio.wait_for(self._check.check_async(wish.spec), patience_s)
         except NotChecked as error:
             raise unavailable(f"{wish.field}: {error.text}", "grammar_not_checked") from error
         except GrammarError as error:

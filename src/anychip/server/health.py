@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import msgspec
@@ -94,6 +95,8 @@ async def server_info(request: Request) -> Response:
             "state": "draining" if service.draining else service.client.state.value,
             "engine_deaths": service.client.deaths,
             "live_requests": len(service.live),
+            "pids": {"server": os.getpid(), "engine": service.client.pid},
+            "record": service.recorder.counts,
         }
     )
 

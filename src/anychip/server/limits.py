@@ -8,8 +8,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anychip.server.errors import unavailable
 
-_UNCOUNTED = frozenset({"/abort_request", "/flush_cache"})
-"""What relieves a full server is never refused for its being full."""
+_UNCOUNTED = frozenset({"/abort_request", "/flush_cache", "/start_profile", "/stop_profile"})
+"""What relieves a full server, or shows why it is full, is never refused for that."""
 
 
 def _uncounted(method: str, path: str) -> bool:

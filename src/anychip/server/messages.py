@@ -123,6 +123,7 @@ async def _events(answer: ChatAnswer, writer: MessageWriter) -> AsyncGenerator[b
     except ApiError as error:
         if not begun:
             raise
+        error.note()
         yield named_event("error", error.anthropic())
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from anychip.engine.client import EngineUnavailable
 from anychip.server.auth import caller_of, require_admin
 from anychip.server.errors import ApiError, bad_request, unavailable
+from anychip.server.exact import dictated
 from anychip.server.generation import Generation
 from anychip.server.grammar_fields import wish_of
 from anychip.server.native_answer import NativeAnswer
@@ -56,6 +57,7 @@ async def begin(
     sampling = await service.grammars.settled(_sampling_of(call, service.info.vocab_size))
     origin = origin_of(call, tenant, "gen-")
     check_count(len(prompts), sampling.n)
+    sampling = dictated(service, sampling, call.emit_token_ids, len(prompts) * sampling.n)
     ids = await service.texts.prompts(prompts, name)
     limits = [fit_max_tokens(sampling, len(one), DEFAULT_MAX_TOKENS, service.room) for one in ids]
     sequences, most = len(prompts) * sampling.n, service.config.max_tokens_per_call

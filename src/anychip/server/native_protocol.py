@@ -48,7 +48,8 @@ class GenerateRequest(OriginFields, frozen=True, kw_only=True):
     """Body of /generate: text or input_ids, one or a list.
 
     return_logprob: of every output token, and of the prompt's from logprob_start_len on (-1: of
-    none); top_logprobs_num: and so many likeliest beside each.
+    none); top_logprobs_num: and so many likeliest beside each. emit_token_ids: the answer, in place
+    of what the model would say, where the server allows it.
     """
 
     text: str | list[str] | None = None
@@ -59,6 +60,7 @@ class GenerateRequest(OriginFields, frozen=True, kw_only=True):
     logprob_start_len: int | None = None
     top_logprobs_num: int | None = None
     return_text_in_logprobs: bool | None = None
+    emit_token_ids: list[int] | None = None
 
 
 LogprobRow = tuple[float | None, int, str | None]

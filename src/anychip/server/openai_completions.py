@@ -10,6 +10,7 @@ from anychip.request import NO_LOGPROBS
 from anychip.server.auth import caller_of
 from anychip.server.completion_answer import CompletionAnswer
 from anychip.server.errors import bad_request
+from anychip.server.exact import dictated
 from anychip.server.generation import Generation
 from anychip.server.openai_protocol import (
     COMPLETION_NOT_YET,
@@ -51,6 +52,7 @@ async def begin(service: Service, call: CompletionRequest, tenant: str | None) -
     origin = origin_of(call, tenant, "cmpl-")
     texts = split_prompts(call.prompt, service.room)
     check_count(len(texts), sampling.n)
+    sampling = dictated(service, sampling, call.emit_token_ids, len(texts) * sampling.n)
     prompts = await service.texts.prompts(texts, "prompt")
     limits = [
         fit_max_tokens(sampling, len(prompt), DEFAULT_MAX_TOKENS, service.room)

@@ -82,12 +82,14 @@ class CompletionRequest(CallFields, frozen=True, kw_only=True):
 
     logprobs: of each token, and so many likeliest beside it. echo: the prompt comes back before
     its continuation. best_of: so many are drawn, of which the `n` most probable are told.
+    emit_token_ids: the answer, in place of what the model would say, where the server allows it.
     """
 
     prompt: str | list[str | int | list[int]]
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
+    emit_token_ids: list[int] | None = None
 
 
 class ChatRequest(CallFields, frozen=True, kw_only=True):

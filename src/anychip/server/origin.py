@@ -12,6 +12,14 @@ MAX_PART_CHARS = 256
 """Characters of cache_salt and of extra_key."""
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 """Limits of a priority."""
+ENDPOINTS = {
+    "gen-": "/generate",
+    "cmpl-": "/v1/completions",
+    "chatcmpl-": "/v1/chat/completions",
+    "msg_": "/v1/messages",
+    "resp_": "/v1/responses",
+}
+"""By the prefix of the ids that the server gives."""
 
 
 class OriginFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +38,14 @@ class OriginFields(msgspec.Struct, frozen=True, kw_only=True):
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine and the log are told about where a call comes from.
 
-    tenant: name of the key that it came with, None without named keys.
+    tenant: name of the key that it came with, None without named keys. endpoint: its path.
     """
 
     rid: str
     tenant: str | None = None
     namespace: str = ""
     priority: int = 0
+    endpoint: str = ""
 
     @property
     def name(self) -> str:
@@ -66,6 +75,7 @@ def origin_of(call: OriginFields, tenant: str | None, prefix: str) -> Origin:
         tenant=tenant,
         namespace=namespace_of(tenant, call.cache_salt, call.extra_key),
         priority=priority,
+        endpoint=ENDPOINTS[prefix],
     )
 
 

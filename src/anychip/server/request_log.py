@@ -61,6 +61,7 @@ def _settings(sampling: Sampling, texts: bool) -> str:
     values.pop("n")
     values[values.pop("max_tokens_name")] = values.pop("max_tokens")
     values.pop("stop_name")
+    values["emit"] = f"{len(sampling.emit)} tokens"
     if not texts:  # a stop string is the client's text too
         values["stop"] = f"{len(sampling.stop)} strings"
     return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))

@@ -149,6 +149,7 @@ class ResponseRun:
         return events
 
     def _fail(self, error: ApiError) -> list[ResponseEvent]:
+        error.note()
         events = list(self._writer.fail(error, self._work_left().usage()))
         self._close()
         return events

@@ -16,14 +16,18 @@ import uvloop
 
 from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
+from anychip.engine.log_lines import PLAIN, JsonLines
 from anychip.engine.messages import StartError
 from anychip.engine.passing import LogWriter
 from anychip.engine.supervisor import EngineState, RestartPolicy
+from anychip.server.call_record import current_call
 from anychip.server.exposure import exposures
 from anychip.server.keys import open_access
 from anychip.server.listening import bind
 from anychip.server.opening import Reading, open_service
+from anychip.server.record_place import check_record
 from anychip.server.stop import Stop
+from anychip.server.telling import open_telling
 from anychip.server.tls import open_tls
 from anychip.signals import STOPPED, Ending, answered
 
@@ -45,7 +49,7 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
     0: ended as asked. 1: could not start (the log says why), or the engine had failed for good.
     builder: "module:function" that builds the engine in its process.
     """
-    _set_up_log(config.log_level)
+    _set_up_log(config.log_level, as_json=config.log_format == "json")
     try:
         with bind(config.host, config.port) as listening, answered() as ending:
             return uvloop.run(_serve_until_signal(config, builder, listening, ending))
@@ -54,14 +58,17 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
         return 1
 
 
-def _set_up_log(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        format="%(asctime)s %(levelname)-8s %(name)s: %(message)s",
-        handlers=[LogWriter()],
-    )
+def _set_up_log(level: str, *, as_json: bool) -> None:
+    writer = LogWriter(for_machines=as_json)
+    writer.setFormatter(JsonLines(_request_id) if as_json else logging.Formatter(PLAIN))
+    logging.basicConfig(level=level.upper(), handlers=[writer])
     # Its start-up lines repeat ours; with "debug" they are wanted.
     logging.getLogger("uvicorn").setLevel("DEBUG" if level == "debug" else "WARNING")
+
+
+def _request_id() -> str | None:
+    record = current_call()
+    return None if record is None else record.request_id
 
 
 async def _serve_until_signal(
@@ -90,6 +97,8 @@ async def run_server(
     Call it in the thread that lives as long as the server: the engine process dies with it.
     """
     access, tls = open_access(config), open_tls(config)
+    check_record(config)
+    telling = open_telling(config)
     for warning in exposures(config, access.needed):
         log.warning("%s", warning)
     client = EngineClient(config, builder, policy=policy)
@@ -102,13 +111,16 @@ async def run_server(
             return STOPPED
         from anychip.server.answering import answer_http
 
-        await answer_http(service, listening, stop, on_ready, tls)
+        if telling.tracing is not None:
+            client.on_timeline = telling.tracing.on_timeline
+        await answer_http(service, listening, stop, on_ready, tls=tls, telling=telling)
         return 1 if client.state is EngineState.FAILED else STOPPED
     finally:
         await client.close(0 if stop.urgent.is_set() else _CLOSE_S)
         reading.end(wait=False)
         if service is not None:
             service.close()
+        await telling.close(stop.urgent)
 
 
 def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:

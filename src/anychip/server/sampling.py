@@ -59,7 +59,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     stop_regex: patterns that end the text (`text.stop_regex`). no_stop_trim: what ended it stays in
     it. spaces_between_special_tokens: nothing is put between tokens either way, see Detokenizer.
-    logit_bias: by token id. logprobs, prompt_logprobs: as in SamplingParams. *_name: how the
+    logit_bias: by token id. logprobs, prompt_logprobs, emit: as in SamplingParams. *_name: how the
     protocol at hand spells a setting, for error texts.
     """
 
@@ -88,6 +88,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int = NO_LOGPROBS
     prompt_logprobs: int = NO_LOGPROBS
     prompt_logprobs_from: int = 1
+    emit: tuple[int, ...] = ()
     max_tokens_name: str = "max_tokens"
     min_tokens_name: str = "min_tokens"
     stop_name: str = "stop"
@@ -256,6 +257,7 @@ def sampling_params(
         logprobs=sampling.logprobs,
         prompt_logprobs=sampling.prompt_logprobs,
         prompt_logprobs_from=sampling.prompt_logprobs_from,
+        emit=sampling.emit,
     )
 
 

@@ -19,6 +19,7 @@ from anychip.server.grammars import Grammars
 from anychip.server.keys import Access, Caller
 from anychip.server.metrics.registry import Metrics
 from anychip.server.origin import Origin
+from anychip.server.recording import Recorder
 from anychip.server.request_log import RequestLog
 from anychip.server.room import Room
 from anychip.server.texts import Texts
@@ -67,6 +68,7 @@ class Service:
         self.metrics = Metrics(self.model_name, client, aliases)
         self.turnover = Turnover()
         self.request_log = RequestLog(config, tokenizer)
+        self.recorder = Recorder(config, info, tokenizer)
         self._seeds = random.Random(config.random_seed)
         self._serial = 0
 
@@ -151,9 +153,10 @@ class Service:
         return len(running)
 
     def close(self) -> None:
-        """End threads and the processes of templates and grammars."""
+        """End threads and the processes of templates and grammars; write what is recorded."""
         self.texts.close()
         self.grammars.close()
+        self.recorder.close()
 
 
 def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:

@@ -176,6 +176,7 @@ class EventStream(Response):
             if not begun:
                 await error.response(scope["path"])(scope, receive, send)
                 return
+            error.note()
             failed = event(error.envelope())
             await send({"type": "http.response.body", "body": failed, "more_body": True})
         if not begun:  # there was no event to tell

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from anychip.engine.client import EngineClient
+from anychip.server.call_record import stage
 from anychip.server.errors import ApiError, bad_request
 from anychip.server.room import MAX_SEQUENCES, Room
 from anychip.server.validation import check_ids
@@ -170,9 +171,10 @@ class Texts:
     async def _do(self, size: int, work: Callable[[], _T], param: str) -> _T:
         """Run `work`, of `size` characters or ids together; ApiError 400 for what it refuses."""
         try:
-            if size <= _SMALL:
-                return work()
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            with stage("text"):
+                if size <= _SMALL:
+                    return work()
+                return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except TemplateError as error:
             raise bad_request(str(error), param, "chat_template") from error
         except TextError as error:

@@ -8,10 +8,12 @@ from pathlib import Path
 from anychip.flags import ConfigError, check, settings_of
 from anychip.settings.chip import ChipSettings
 from anychip.settings.files import FileSettings
+from anychip.settings.logs import LogSettings
 from anychip.settings.memory import MemorySettings
 from anychip.settings.metrics import MetricsSettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
+from anychip.settings.record import RecordSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
 
@@ -26,6 +28,9 @@ _PATHS = (
     "ssl_certfile",
     "ssl_keyfile",
     "ssl_ca_certs",
+    "record",
+    "access_log",
+    "profile_dir",
 )
 
 
@@ -33,7 +38,9 @@ _PATHS = (
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig(
     MetricsSettings,
+    LogSettings,
     FileSettings,
+    RecordSettings,
     ScheduleSettings,
     MemorySettings,
     OutputSettings,
@@ -66,13 +73,21 @@ class ServeConfig(
             raise ConfigError(
                 "--log-requests-level: no calls are logged; add --log-requests or leave it out"
             )
+        self._check_record()
         self._check_host_tier()
         self._check_policies()
         self._check_output()
+        self._check_traces()
         for name in _PATHS:
             path = getattr(self, name)
             if path:
                 user_path(path, "--" + name.replace("_", "-"))
+
+    def _check_record(self) -> None:
+        for name, usual in (("privacy", "tokens"), ("max_bytes", 2**30), ("keep", 4)):
+            if getattr(self, f"record_{name}") != usual and not self.record:
+                flag = f"--record-{name.replace('_', '-')}"
+                raise ConfigError(f"{flag}: nothing is recorded; add --record or leave it out")
 
     def _check_policies(self) -> None:
         """Refuse what would have no effect."""
@@ -103,6 +118,21 @@ class ServeConfig(
                     f"--{name.replace('_', '-')}: there is no structured output; leave out "
                     "--grammar-backend none or this flag"
                 )
+
+    def _check_traces(self) -> None:
+        endpoint = self.otlp_traces_endpoint
+        if endpoint is None:
+            for name in ("otlp_service_name", "trace_sample"):
+                if getattr(self, name) != getattr(LogSettings(), name):
+                    raise ConfigError(
+                        f"--{name.replace('_', '-')}: nothing is traced; add "
+                        "--otlp-traces-endpoint or leave it out"
+                    )
+        elif not endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"--otlp-traces-endpoint: {endpoint} does not begin with http:// or https://; "
+                "traces are sent as OTLP over HTTP, which collectors take at port 4318"
+            )
 
     def _check_host_tier(self) -> None:
         if not self.enable_hierarchical_cache:

@@ -253,11 +253,11 @@ class CpuWeights(Weights):
         self, formats: tuple[str, ...], shapes: tuple[Shape, ...], uses: frozenset[WeightUse]
     ) -> str | None:
         """Parts of different formats are one weight, but for experts' and for int8 by int8."""
-        apart = len(set(formats)) > 1 or formats[0] in SEGMENT_FORMATS
-        if apart and WeightUse.EXPERTS in uses and not set(formats) <= set(PLAIN_FORMATS):
-            return f"experts in {', '.join(sorted(set(formats)))}: their matrices must lie alike"
         if WeightUse.EXPERTS in uses and set(formats) & set(W8A8):
             return "experts do not round their activations to int8 here"
+        apart = len(set(formats)) > 1 or formats[0] in SEGMENT_FORMATS
+        if apart and WeightUse.EXPERTS in uses and not set(formats) <= set(PLAIN_FORMATS):
+            return "all matrices of experts must lie alike, their columns in the order of the file"
         return declined(formats, shapes[0][1])
 
     def _panels(self, name: str, shape: Shape) -> int:

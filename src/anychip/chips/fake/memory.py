@@ -67,9 +67,11 @@ class _Block:
 class Store:
     """The device's memory. A handle is a number; the bytes are found here and nowhere else."""
 
-    def __init__(self, capacity: int, poison_seed: int, fail_allocation: int) -> None:
-        self.capacity = capacity
-        self.used = 0
+    def __init__(
+        self, capacity: int, poison_seed: int, fail_allocation: int, step: int = 0
+    ) -> None:
+        self.capacity, self.step = capacity, step
+        self.used = self.asked = 0
         self._fail_allocation = fail_allocation
         self._noise = np.random.default_rng(poison_seed) if poison_seed else None
         self._blocks: dict[int, _Block] = {}
@@ -84,7 +86,7 @@ class Store:
             raise invalid(CHIP, ChipLayer.MEMORY, reason)
         self._allocations += 1
         free = self.capacity - self.used
-        if padded(nbytes) > free or self._allocations == self._fail_allocation:
+        if block_bytes(nbytes, self.step) > free or self._allocations == self._fail_allocation:
             raise out_of_memory(CHIP, nbytes, free)
         whole = np.empty(nbytes + 2 * ALIGNMENT, np.uint8)
         whole[:ALIGNMENT] = whole[ALIGNMENT + nbytes :] = GUARD[0]
@@ -92,7 +94,8 @@ class Store:
         block = _Block(whole, whole[ALIGNMENT : ALIGNMENT + nbytes], buffer)
         self.poison(block.data)
         self._blocks[buffer.handle] = block
-        self.used += padded(nbytes)
+        self.used += block_bytes(nbytes, self.step)
+        self.asked += nbytes
         return buffer
 
     def poison(self, data: Array) -> None:
@@ -107,7 +110,8 @@ class Store:
         """Count the memory as free and mark the buffer; returns what `release` takes."""
         block = self._block(buffer)
         block.buffer.freed = True
-        self.used -= padded(buffer.nbytes)
+        self.used -= block_bytes(buffer.nbytes, self.step)
+        self.asked -= buffer.nbytes
         return int(buffer.handle)
 
     def release(self, handle: int) -> None:
@@ -154,12 +158,22 @@ class Store:
         for block in self._blocks.values():
             block.buffer.freed = True
         self._blocks.clear()
-        self.used, self._closed = 0, True
+        self.used, self.asked, self._closed = 0, 0, True
 
 
 def padded(nbytes: int) -> int:
     """Bytes that an allocation takes."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def block_bytes(nbytes: int, step: int) -> int:
+    """Bytes that it takes where blocks are powers of `step`; 0: as above."""
+    if step == 0:
+        return padded(nbytes)
+    block = step
+    while block < nbytes:
+        block *= step
+    return block
 
 
 def _intact(block: _Block) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anychip.chips.fake.memory import CHIP, FACTS, Code, DeviceFault, FakeMemory, Store
+from anychip.chips.fake.memory_slow import HostBacking
+from anychip.chips.fake.operators_lock import BusyLock
 from anychip.contract.cache import CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
@@ -44,11 +46,24 @@ class Faults:
     watchdog: float = 30.0
 
 
+@dataclass(frozen=True)
+class Slowness:
+    """What makes it slow on demand: at each launch, and at each wait."""
+
+    lock: BusyLock
+    backing: HostBacking
+
+    def close(self) -> None:
+        """End what works beside the queue."""
+        self.lock.close()
+        self.backing.close()
+
+
 class Stream:
     """The queue. Work runs when somebody waits, or when DEPTH pieces are queued: never at once."""
 
-    def __init__(self, faults: Faults, verify: Callable[[], None]) -> None:
-        self._faults, self._verify = faults, verify
+    def __init__(self, faults: Faults, verify: Callable[[], None], slowness: Slowness) -> None:
+        self._faults, self._verify, self._slowness = faults, verify, slowness
         self._work: deque[tuple[str, Callable[[], None]]] = deque()
         self._log = LaunchLog()
         self._launches = 0
@@ -57,6 +72,7 @@ class Stream:
 
     def launch(self, name: str, work: Callable[[], None]) -> None:
         """Queue one operator."""
+        self._slowness.lock.passed()
         self._launches += 1
         self._log.record(name)
         self.put(name, self._with_faults(self._launches, name, work))
@@ -99,6 +115,7 @@ class Stream:
 
         On a hung device: after `timeout` seconds, or, without one, after the driver's watchdog.
         """
+        self._slowness.backing.touch()
         self._run()
         if self._hung:
             patience = self._faults.watchdog if timeout is None else timeout

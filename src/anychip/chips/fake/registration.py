@@ -7,7 +7,16 @@ from typing import Any
 
 from anychip.chips.fake.build import FakeBuild
 from anychip.chips.fake.memory import CHIP, FACTS, Code, FakeMemory, FakeTelemetry, Store
-from anychip.chips.fake.operators import FakeQueue, FakeWeights, Faults, Stream, strict_table
+from anychip.chips.fake.memory_slow import CoarseMemory, HostBacking
+from anychip.chips.fake.operators import (
+    FakeQueue,
+    FakeWeights,
+    Faults,
+    Slowness,
+    Stream,
+    strict_table,
+)
+from anychip.chips.fake.operators_lock import BusyLock
 from anychip.contract.build import Finding
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.device_check import check_in_child
@@ -43,6 +52,9 @@ class FakeChip(Chip):
         Option("hang_launch", int, 0, "the n-th launch never ends (0: none)"),
         Option("lose_device_at", int, 0, "the device is lost at the n-th launch (0: never)"),
         Option("watchdog", float, 30.0, "seconds until a wait without timeout gives up on a hang"),
+        Option("lock_ms", float, 0.0, "each launch takes a lock that is held this long at a time"),
+        Option("block_step", int, 0, "blocks of memory are powers of this number (0: exact)"),
+        Option("disk_pages", int, 0, "pages that each wait reads from disk, as if memory paged"),
         Option("poison_seed", int, 0, "0: poison is NaN; otherwise noise from this seed"),
     )
 
@@ -52,9 +64,12 @@ class FakeChip(Chip):
         capacity = parse_bytes(CHIP, "memory", values["memory"])
         if capacity == 0:
             raise ContractError(f"chip '{CHIP}': option memory=0: a device has some memory")
-        self._store = Store(capacity, values["poison_seed"], faults.fail_allocation)
-        stream = Stream(faults, self._store.verify_all)
-        self.memory = FakeMemory(self._store, stream.put, stream.wait)
+        step = values["block_step"]
+        self._slowness = _slowness(values)
+        self._store = Store(capacity, values["poison_seed"], faults.fail_allocation, step)
+        stream = Stream(faults, self._store.verify_all, self._slowness)
+        memory = CoarseMemory if step else FakeMemory
+        self.memory = memory(self._store, stream.put, stream.wait)
         self.queue = FakeQueue(stream)
         self.operators = strict_table(
             self._store,
@@ -103,8 +118,17 @@ class FakeChip(Chip):
         return SCALED if served else ()
 
     def close(self) -> None:
-        """Forget all memory."""
+        """Forget all memory; end what works beside the queue."""
         self._store.close()
+        self._slowness.close()
+
+
+def _slowness(values: Mapping[str, Any]) -> Slowness:
+    for name, least in (("lock_ms", 0), ("disk_pages", 0), ("block_step", 2)):
+        if values[name] and values[name] < least:
+            text = f"option {name}={values[name]}: it is 0, or at least {least}"
+            raise ContractError(f"chip '{CHIP}': {text}")
+    return Slowness(BusyLock(values["lock_ms"] / 1000), HostBacking(values["disk_pages"]))
 
 
 def _operators(text: str) -> frozenset[str]:

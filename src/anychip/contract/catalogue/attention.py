@@ -24,12 +24,16 @@ from anychip.contract.signature import (
 from anychip.contract.tensor import TensorSpec
 
 CACHE = Arg("cache", "C", "P,S,G,D", ArgKind.CACHE)
-BATCH = (
-    Arg("page_table", "int32", "B,M", ArgKind.INDEX),
-    Arg("cu_q", "int32", "Q", ArgKind.INDEX),
-    Arg("kv_lens", "int32", "B", ArgKind.INDEX),
+CU_Q = Arg("cu_q", "int32", "Q", ArgKind.INDEX)
+TOKENS = (
     Arg("positions", "int32", "T", ArgKind.INDEX),
     Arg("token_rows", "int32", "T", ArgKind.INDEX),
+)
+BATCH = (
+    Arg("page_table", "int32", "B,M", ArgKind.INDEX),
+    CU_Q,
+    Arg("kv_lens", "int32", "B", ArgKind.INDEX),
+    *TOKENS,
 )
 ATTENTION_ATTRS = (
     Attr("scale", "float"),

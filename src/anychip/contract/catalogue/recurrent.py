@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from anychip.contract.catalogue.attention import CU_Q, TOKENS
 from anychip.contract.signature import (
     Arg,
     ArgKind,
@@ -30,9 +31,8 @@ ACTIVATIONS = ("none", "silu")
 STATE_BATCH = (
     Arg("state_from", "int32", "B", ArgKind.INDEX),
     Arg("state_to", "int32", "B", ArgKind.INDEX),
-    Arg("cu_q", "int32", "Q", ArgKind.INDEX),
-    Arg("positions", "int32", "T", ArgKind.INDEX),
-    Arg("token_rows", "int32", "T", ArgKind.INDEX),
+    CU_Q,
+    *TOKENS,
 )
 
 

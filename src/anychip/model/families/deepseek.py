@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anychip.model.config import ExpertsConfig, LatentConfig, LayerConfig, ModelConfig
 from anychip.model.errors import unsupported
-from anychip.model.expert_sources import expert_sources
+from anychip.model.expert_sources import sparse_sources
 from anychip.model.families.deepseek_gguf import deepseek_gguf
 from anychip.model.family import Family
 from anychip.model.fields import Fields
@@ -17,15 +19,8 @@ from anychip.model.layer_pattern import layer_count
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.experts import mixture
 from anychip.model.layers.latent import latent_attention
-from anychip.model.naming import GGUF, HF_EXPERTS, Naming
+from anychip.model.naming import GGUF, HF_EXPERTS
 from anychip.model.network import NetworkInputs
-from anychip.model.sources import (
-    LayerTensors,
-    WeightSource,
-    embedding,
-    head_sources,
-    mlp_sources,
-)
 from anychip.ops.trace import Ops
 from anychip.ops.value import Value
 
@@ -110,15 +105,6 @@ def _v3(read: Fields) -> ModelConfig:
     return _from_hf(read, "deepseek3", experts)
 
 
-def _sources(config: ModelConfig, naming: Naming) -> tuple[WeightSource, ...]:
-    found = [embedding(config, naming)]
-    for i in range(config.layers):
-        layer = LayerTensors(config, naming, i)
-        found += latent_sources(layer)
-        found += expert_sources(layer) if config.layer(i).experts else mlp_sources(layer)
-    return (*found, *head_sources(config, naming))
-
-
 def _network(ops: Ops, given: NetworkInputs) -> Value:
     return decoder(ops, given, attention=latent_attention, mlp=mixture)
 
@@ -156,17 +142,16 @@ DEEPSEEK2 = Family(
     gguf="deepseek2",
     gguf_config=deepseek_gguf,
     gguf_names=_GGUF_NAMES,
-    sources=_sources,
+    sources=partial(sparse_sources, mixing=latent_sources),
     network=_network,
 )
-DEEPSEEK3 = Family(
+DEEPSEEK3 = replace(
+    DEEPSEEK2,
     name="deepseek3",
     title="DeepSeek-V3, V3.1, R1",
     hf_class="DeepseekV3ForCausalLM",
     hf_type="deepseek_v3",
     hf_config=_v3,
-    hf_names=_NAMES,
-    gguf="deepseek2",  # which DEEPSEEK2 reads
-    sources=_sources,
-    network=_network,
+    gguf_config=None,  # DEEPSEEK2 reads the files of both
+    gguf_names=None,
 )

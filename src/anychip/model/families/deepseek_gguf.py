@@ -8,9 +8,8 @@ from anychip.model.config import ExpertsConfig, LatentConfig, LayerConfig, Model
 from anychip.model.errors import unsupported
 from anychip.model.experts_config import GGUF_KEYS
 from anychip.model.fields import Fields
-from anychip.model.gguf_config import gguf_config, gguf_rope
+from anychip.model.gguf_config import gguf_config, gguf_layers, gguf_rope
 from anychip.model.hf_rope import yarn_mscale
-from anychip.model.layer_pattern import layer_count
 from anychip.model.rope_config import RopeConfig
 
 SOFTMAX, SIGMOID = 1, 2
@@ -27,7 +26,7 @@ def deepseek_gguf(read: Fields) -> ModelConfig:
         value=read.integer("attention.value_length_mla"),
         query_rank=read.integer("attention.q_lora_rank", 0),
     )
-    dense, layers = read.integer("leading_dense_block_count"), layer_count(read, "block_count")
+    dense, layers = read.integer("leading_dense_block_count"), gguf_layers(read)
     rope, sharpening = _rope(read, rotated)
     return gguf_config(
         read,

@@ -6,9 +6,8 @@ from anychip.model.config import ModelConfig
 from anychip.model.errors import unsupported
 from anychip.model.family import Family
 from anychip.model.fields import Fields
-from anychip.model.gguf_config import gguf_config, gguf_window
+from anychip.model.gguf_config import gguf_config, gguf_layers, gguf_window
 from anychip.model.hf_config import hf_config, hf_windows, windowed_layers
-from anychip.model.layer_pattern import layer_count
 from anychip.model.naming import GGUF, HF
 
 _ROPES = ("default", "longrope")
@@ -23,7 +22,7 @@ def _from_hf(read: Fields) -> ModelConfig:
 
 def _from_gguf(read: Fields) -> ModelConfig:
     window = gguf_window(read)
-    layers = windowed_layers((window,) * layer_count(read, "block_count"))
+    layers = windowed_layers((window,) * gguf_layers(read))
     takes = frozenset({"attention.sliding_window"})
     return gguf_config(read, "phi3", takes=takes, layer_configs=layers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anychip.model.config import ModelConfig
 from anychip.model.expert_sources import sparse_sources
 from anychip.model.experts_config import (
@@ -96,16 +98,13 @@ QWEN2_MOE = Family(
     sources=sparse_sources,
     network=sparse_decoder,
 )
-QWEN3_MOE = Family(
+QWEN3_MOE = replace(
+    QWEN2_MOE,
     name="qwen3_moe",
     title="Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder",
     hf_class="Qwen3MoeForCausalLM",
     hf_type="qwen3_moe",
     hf_config=_qwen3_from_hf,
-    hf_names=HF_EXPERTS,
     gguf="qwen3moe",
     gguf_config=_qwen3_from_gguf,
-    gguf_names=GGUF,
-    sources=sparse_sources,
-    network=sparse_decoder,
 )

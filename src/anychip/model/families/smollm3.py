@@ -6,7 +6,7 @@ from anychip.model.config import LayerConfig, ModelConfig
 from anychip.model.errors import CheckpointError
 from anychip.model.family import Family
 from anychip.model.fields import Fields
-from anychip.model.gguf_config import gguf_config
+from anychip.model.gguf_config import gguf_config, gguf_layers
 from anychip.model.hf_config import FULL, SLIDING, hf_bias, hf_config, hf_windows, refuse_unless
 from anychip.model.layer_pattern import all_but_every, layer_count
 from anychip.model.naming import GGUF_PAIRED, HF
@@ -45,7 +45,7 @@ def _layers(rotated: tuple[bool, ...], windows: tuple[int, ...]) -> tuple[LayerC
 
 
 def _from_gguf(read: Fields) -> ModelConfig:
-    rotated = all_but_every(_PERIOD, layer_count(read, "block_count"))
+    rotated = all_but_every(_PERIOD, gguf_layers(read))
     return gguf_config(read, "smollm3", layer_configs=_layers(rotated, (0,) * len(rotated)))
 
 

@@ -21,22 +21,16 @@ from huggingface_hub.errors import (
 )
 
 from anychip.model.hub.errors import HubError, Unreachable
-from anychip.model.hub.messages import Wanted
-from anychip.model.hub.source import Listing, RemoteFile, disk_error
+from anychip.model.hub.source import Listing, ModelOnHub, RemoteFile, disk_error, said
 
 # Whatever carries the client's requests: the bases of its own error are that library's.
 _TRANSPORT: tuple[type[BaseException], ...] = (*HfHubHTTPError.__bases__, ConnectionError)
 
 
-class HuggingFace:
+class HuggingFace(ModelOnHub):
     """A model on the hub."""
 
     title = "Hugging Face"
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._id, self._revision = wanted.id, wanted.revision
-        self._cache = wanted.cache_dir
-        self._name = f"{wanted.id}@{wanted.revision}" if wanted.revision else wanted.id
 
     def listing(self) -> Listing:
         """The files of the revision, with sizes and the names of their blobs."""
@@ -109,21 +103,17 @@ class HuggingFace:
         """The error where it is no answer about the model."""
         if isinstance(error, OfflineModeIsEnabled):
             return Unreachable("HF_HUB_OFFLINE is set, so the hub is not asked")
-        said = f"{type(error).__name__}: {_first_line(error)}"
+        reason = said(error)
         if begun:
             return HubError(
-                f"{where} broke off the download ({said}); whole files are kept in "
+                f"{where} broke off the download ({reason}); whole files are kept in "
                 f"{self._folder}: start again to fetch the rest"
             )
         refused = isinstance(error, HfHubHTTPError) and error.response.status_code < 500
         if isinstance(error, _TRANSPORT) and not refused:
-            return Unreachable(f"{constants.ENDPOINT} cannot be reached ({said})")
-        return HubError(f"{where} refuses, or its client failed: {said}")
+            return Unreachable(f"{constants.ENDPOINT} cannot be reached ({reason})")
+        return HubError(f"{where} refuses, or its client failed: {reason}")
 
     @property
     def _folder(self) -> str:
         return self._cache or constants.HF_HUB_CACHE
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[0][:300]

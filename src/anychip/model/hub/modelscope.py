@@ -13,22 +13,16 @@ from modelscope.hub.api import HubApi
 from modelscope.hub.snapshot_download import snapshot_download
 
 from anychip.model.hub.errors import HubError, Unreachable
-from anychip.model.hub.messages import Wanted
-from anychip.model.hub.source import Listing, RemoteFile, disk_error
+from anychip.model.hub.source import Listing, ModelOnHub, RemoteFile, disk_error, said
 
 _NOTHING = "/"
 """A pattern that fits no file; without one the client takes them all."""
 
 
-class ModelScope:
+class ModelScope(ModelOnHub):
     """A model on the hub."""
 
     title = "ModelScope"
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._id, self._revision = wanted.id, wanted.revision
-        self._cache = wanted.cache_dir
-        self._name = f"{wanted.id}@{wanted.revision}" if wanted.revision else wanted.id
 
     def listing(self) -> Listing:
         """The files of the revision, with sizes."""
@@ -71,7 +65,7 @@ class ModelScope:
     def _told(self, error: Exception, *, begun: bool) -> HubError:
         """The error in words, with the way out."""
         where, status = f"{self._name}: {self.title}", _status(error)
-        said = f"{type(error).__name__}: {_first_line(error)}"
+        reason = said(error)
         if status == 404:
             return HubError(
                 f"{where} has no such model or revision, and there is no such file or folder here; "
@@ -79,17 +73,17 @@ class ModelScope:
             )
         if status in (401, 403):
             return HubError(
-                f"{where} refuses ({said}); accept the model's terms on its page and set "
+                f"{where} refuses ({reason}); accept the model's terms on its page and set "
                 "MODELSCOPE_API_TOKEN to your token"
             )
         if begun:
             return HubError(
-                f"{where} broke off the download ({said}); whole files are kept: start again to "
+                f"{where} broke off the download ({reason}); whole files are kept: start again to "
                 "fetch the rest"
             )
         if status is None or status >= 500:
-            return Unreachable(f"the hub cannot be reached ({said})")
-        return HubError(f"{where} refuses: {said}")
+            return Unreachable(f"the hub cannot be reached ({reason})")
+        return HubError(f"{where} refuses: {reason}")
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -101,7 +95,3 @@ def _status(error: BaseException | None) -> int | None:
             return found
         error = error.__cause__ or error.__context__
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[0][:300]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from anychip.model.hub.errors import HubError
+from anychip.model.hub.messages import Wanted
 
 _PARTIAL = re.compile(r"(\.[0-9a-f]+)?\.(incomplete|parallel_tmp)|_\d+_\d+")
 """How both clients call what is half fetched, after the name that it will have."""
@@ -44,6 +45,21 @@ class Source(Protocol):
 
     def blobs(self, folder: Path) -> Path:
         """Where the bytes of a `RemoteFile.blob` arrive."""
+
+
+class ModelOnHub:
+    """What is wanted, as both clients take it: the beginning of every source."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._id, self._revision = wanted.id, wanted.revision
+        self._cache = wanted.cache_dir
+        self._name = f"{wanted.id}@{wanted.revision}" if wanted.revision else wanted.id
+
+
+def said(error: Exception) -> str:
+    """A client's error, on one line."""
+    first = (str(error).strip().splitlines() or ["no reason given"])[0]
+    return f"{type(error).__name__}: {first[:300]}"
 
 
 def present(source: Source, folder: Path, name: str, file: RemoteFile) -> int:

@@ -73,15 +73,14 @@ def _unit_length(ops: Ops, delta: DeltaConfig, q: Value, k: Value) -> tuple[Valu
 
 
 def _gates(ops: Ops, given: NetworkInputs, name: str, y: Value) -> tuple[Value, Value]:
-    """decay and beta [T, H]: -exp(A) * softplus(a + bias), and sigmoid(b)."""
+    """decay and beta [T, H]: rate * softplus(a + bias), and sigmoid(b). A rate is below 0."""
     delta = given.config.delta
     assert delta is not None
     heads = delta.value_heads
     both = ops.lm_head(y, given.weights[name + "delta_gates"])
     beta = ops.sigmoid(both.narrow(1, 0, heads))
     steps = ops.add(both.narrow(1, heads, heads), given.weights[name + "delta_bias"])
-    rates = ops.neg(ops.exp(given.weights[name + "delta_rate"]))
-    return ops.mul(_softplus(ops, steps), rates), beta
+    return ops.mul(_softplus(ops, steps), given.weights[name + "delta_rate"]), beta
 
 
 def _softplus(ops: Ops, x: Value) -> Value:

@@ -1,0 +1,21 @@
+"""The address of a server that a command talks to."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit
+
+from anychip.flags import ConfigError
+
+
+def server_url(url: str, flag: str = "--url") -> SplitResult:
+    """An address such as http://127.0.0.1:30000, in its parts. ConfigError for what is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{flag}: {url!r}: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{flag}: {url!r} is no address such as http://127.0.0.1:30000")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(f"{flag}: leave out user, '?' and '#'; a key goes into ANYCHIP_API_KEY")
+    return parts

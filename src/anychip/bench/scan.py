@@ -1,0 +1,306 @@
+"""Throughput by the number of requests at once, and what keeps it from growing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from anychip.bench.facts import facts_of
+from anychip.bench.load.bootstrap import Estimate, rate
+from anychip.bench.load.calls import Answer, Call, LoadError, Run
+from anychip.bench.load.client import LoadClient
+from anychip.bench.load.figures import Figures, figures_of
+from anychip.bench.load.loops import closed_loop
+from anychip.bench.saturation import Facts, saturated
+from anychip.bench.scan_law import LEAST_LEVELS, Law, fit
+from anychip.bench.server_view import NOT_OURS, ServerInfo, ask_info, ask_stacks
+from anychip.bench.watching import HERTZ, Watching
+
+FLAT = 1.25
+"""Throughput that twice the requests must multiply by, or it is said to flatten."""
+NO_CAUSE = "not named: no figure reaches its limit"
+NOT_KNOWN = "not known: no evidence from this server"
+_LOOK_S, _SHORT_LOOK_S = 2.0, 0.5
+_WORDS = ("red", "blue", "green", "north", "south", "river", "stone", "cloud", "seven", "paper")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is scanned. levels: requests at once, rising. seconds: of a level; requests: of a level
+    instead, where not 0 (twice the level at least). input, output: tokens of a request."""
+
+    levels: tuple[int, ...]
+    seconds: float = 10.0
+    requests: int = 0
+    input: int = 128
+    output: int = 64
+
+
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """One level. throughput: output tokens a second while every caller was busy. gain: to the
+    level before, for each doubling. cause: what saturates, where anything does."""
+
+    concurrency: int
+    figures: Figures
+    throughput: Estimate
+    gain: Estimate | None
+    running: float | None
+    facts: Facts
+    causes: tuple[str, ...]
+    texts: tuple[str, ...]
+    steps: tuple[str, ...]
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole scan. flat: index of the first level that gained less than FLAT; None where each did.
+
+    cause, text, step: what keeps it from growing there, or costs most at the last level. notes:
+    what was not known, and why.
+    """
+
+    model: str
+    levels: tuple[Level, ...]
+    law: Law | None
+    flat: int | None
+    cause: str
+    text: str
+    step: str
+    notes: tuple[str, ...]
+    interrupted: bool = False
+
+
+class Watcher(Protocol):
+    """Who is told how it goes on."""
+
+    def begins(self, concurrency: int, number: int, of: int, left_s: float) -> None:
+        """A level begins; left_s: about so long until the end of the scan."""
+
+    def ended(self, level: Level) -> None:
+        """A level is done."""
+
+
+class _Load:
+    """A load, and what this process used meanwhile. core: share of one."""
+
+    def __init__(self, loop: Awaitable[Run]) -> None:
+        self._loop, self.core = loop, 0.0
+
+    async def run(self) -> Run:
+        """Until its end."""
+        used, begun = time.process_time(), time.monotonic()
+        run = await self._loop
+        self.core = (time.process_time() - used) / (time.monotonic() - begun)
+        return run
+
+
+class Scan:
+    """One scan of one server over an open client."""
+
+    def __init__(self, client: LoadClient, plan: Plan, watcher: Watcher) -> None:
+        self._client, self._plan, self._watcher = client, plan, watcher
+        self._info: ServerInfo | None = None
+        self._notes: list[str] = []
+        self._levels: list[Level] = []
+        self._random = np.random.default_rng()
+
+    async def run(self) -> Found:
+        """Every level. Raises LoadError where the server cannot be loaded; Ctrl-C ends it early,
+        with the levels so far."""
+        interrupted = False
+        try:
+            await self._look_around()
+            for number, concurrency in enumerate(self._plan.levels):
+                self._watcher.begins(
+                    concurrency, number, len(self._plan.levels), self._left_s(number)
+                )
+                self._levels.append(await self._level(concurrency))
+                self._watcher.ended(self._levels[-1])
+        except asyncio.CancelledError:
+            if not self._levels:
+                raise
+            interrupted = True
+        return found_of(self._client.model, self._levels, self._notes, interrupted=interrupted)
+
+    def _left_s(self, number: int) -> float:
+        left = len(self._plan.levels) - number
+        if self._plan.requests == 0:
+            return left * self._plan.seconds
+        took = [level.figures.seconds for level in self._levels]
+        return left * took[-1] if took else 0.0
+
+    async def _look_around(self) -> None:
+        """Whether the server tells of its inside."""
+        try:
+            self._info = await ask_info(self._client)
+            await ask_stacks(self._client, 0.1, HERTZ)
+        except LoadError as error:
+            why = NOT_OURS if self._info is None else f"no look at its threads: {error}"
+            self._notes.append(f"cause not known: no evidence from this server ({why})")
+            self._info = None
+
+    async def _level(self, concurrency: int) -> Level:
+        warm = self._calls(concurrency, concurrency, "warm")
+        _check_any(await closed_loop(warm, self._client, concurrency=concurrency), concurrency)
+        requests = max(self._plan.requests, 2 * concurrency) if self._plan.requests else None
+        seconds = None if requests else self._plan.seconds
+        calls = self._calls(concurrency, requests, "scan")
+        load = _Load(closed_loop(calls, self._client, concurrency=concurrency, seconds=seconds))
+        watching = Watching(self._client, self._look_s)
+        if self._info is None:
+            run = await load.run()
+        else:
+            async with watching:
+                run = await load.run()
+            self._notes += [text for text in watching.troubles if text not in self._notes]
+        if run.interrupted:
+            raise asyncio.CancelledError
+        return self._told(concurrency, (run, seconds, load.core), watching)
+
+    @property
+    def _look_s(self) -> float:
+        plan = self._plan
+        return _SHORT_LOOK_S if plan.requests else min(_LOOK_S, 0.8 * plan.seconds)
+
+    def _told(
+        self, concurrency: int, loaded: tuple[Run, float | None, float], watched: Watching
+    ) -> Level:
+        run, seconds, used = loaded
+        _check_any(run, concurrency)
+        figures = figures_of(run)
+        throughput = steady(run, seconds)
+        refused = figures.errors.get("busy", 0) / figures.requests
+        facts, running = Facts(load_generator=used), None
+        if self._info is not None:
+            facts = facts_of(
+                watched.looks,
+                watched.polls,
+                max_running=self._info.engine.max_running,
+                refused=refused,
+                load_core=used,
+            )
+            running = sum(p.stats.running for p in watched.polls) / max(1, len(watched.polls))
+        before = self._levels[-1] if self._levels else None
+        found = tuple(saturated(facts))
+        return Level(
+            concurrency=concurrency,
+            figures=figures,
+            throughput=throughput,
+            gain=None if before is None else gain(before, concurrency, throughput),
+            running=running,
+            facts=facts,
+            causes=tuple(one.name for one in found),
+            texts=tuple(one.text for one in found),
+            steps=tuple(one.cause.step for one in found),
+        )
+
+    def _calls(self, level: int, count: int | None, name: str) -> Iterator[Call]:
+        """Calls with prompts of their own in each scan, so that no prefix is found in a cache."""
+        number = 0
+        while count is None or number < count:
+            yield Call(
+                id=f"{name}-{level}-{number}",
+                max_tokens=self._plan.output,
+                prompt=self._prompt(),
+                params=self._params,
+            )
+            number += 1
+
+    def _prompt(self) -> tuple[int, ...] | str:
+        random, size = self._random, self._plan.input
+        if self._info is None:
+            return " ".join(_WORDS[index] for index in random.integers(0, len(_WORDS), size))
+        # From the middle of the vocabulary: special tokens stand at its ends.
+        first = self._info.engine.vocab_size // 4
+        return tuple(random.integers(first, 2 * first + 1, size).tolist())
+
+    @property
+    def _params(self) -> dict[str, object]:
+        return {"temperature": 0} if self._info is None else {"temperature": 0, "ignore_eos": True}
+
+
+def _check_any(run: Run, concurrency: int) -> None:
+    """Raises LoadError where not a single call was answered."""
+    failures = [answer.failure for answer in run.answers if answer.failure is not None]
+    if failures and len(failures) == len(run.answers):
+        text = f"{failures[0].kind}: {failures[0].text}"
+        raise LoadError(f"no answer with {concurrency} requests at once: {text}")
+
+
+def steady(run: Run, seconds: float | None) -> Estimate:
+    """Output tokens a second while all callers were busy: until the last of them began its last
+    call, or for `seconds`."""
+    last = max(answer.sent_s for answer in run.answers)
+    until = seconds if seconds is not None else (last or run.seconds)
+    times: list[float] = []
+    amounts: list[float] = []
+    for answer in run.answers:
+        pieces = [time for time in _pieces(answer) if time <= until]
+        times += pieces
+        total = len(answer.gaps) + 1
+        amounts += [answer.output_tokens / total] * len(pieces)
+    return rate(times, amounts, until) or Estimate(0.0, 0.0, 0.0)
+
+
+def _pieces(answer: Answer) -> list[float]:
+    if answer.failure is not None or answer.first_s is None:
+        return []
+    return [float(time) for time in np.cumsum([answer.first_s, *answer.gaps])]
+
+
+def gain(before: Level, concurrency: int, throughput: Estimate) -> Estimate | None:
+    """How much twice the requests multiplied the throughput by, from the level before to this.
+
+    The interval takes the ends of both, so it is wide rather than narrow.
+    """
+    doublings = float(np.log2(concurrency / before.concurrency))
+    was = before.throughput
+    if was.low <= 0 or throughput.low <= 0:
+        return None
+    exact = throughput.value / was.value
+    low, high = throughput.low / was.high, throughput.high / was.low
+    return Estimate(*(float(value ** (1 / doublings)) for value in (exact, low, high)))
+
+
+def found_of(
+    model: str, levels: Sequence[Level], notes: Sequence[str], *, interrupted: bool = False
+) -> Found:
+    """What the levels come to."""
+    gains = [None if level.gain is None else level.gain.value for level in levels]
+    flat = next((i for i, value in enumerate(gains) if value is not None and value < FLAT), None)
+    law, told = _law(levels)
+    cause, text, step = _cause(levels[-1:] if flat is None else levels[flat:])
+    return Found(
+        model=model,
+        levels=tuple(levels),
+        law=law,
+        flat=flat,
+        cause=cause,
+        text=text,
+        step=step,
+        notes=(*notes, *told),
+        interrupted=interrupted,
+    )
+
+
+def _law(levels: Sequence[Level]) -> tuple[Law | None, list[str]]:
+    """The fit, and what is to be said about it."""
+    pairs = [(level.concurrency, level.throughput.value) for level in levels]
+    if len(pairs) < LEAST_LEVELS:
+        return None, [f"no fit: it needs {LEAST_LEVELS} levels, there are {len(pairs)}"]
+    if not all(value > 0 for _, value in pairs):
+        return None, ["no fit: a level got nothing done"]
+    exact = ["the fit goes through three levels exactly, whatever they are"]
+    return fit(pairs), exact if len(pairs) == LEAST_LEVELS else []
+
+
+def _cause(levels: Sequence[Level]) -> tuple[str, str, str]:
+    """Name, text and step of what saturates, at the first of these levels where anything does."""
+    for level in levels:
+        if level.causes:
+            return level.causes[0], level.texts[0], level.steps[0]
+    known = all(level.facts.chip is not None for level in levels)
+    return (NO_CAUSE if known else NOT_KNOWN), "", ""

@@ -1,0 +1,172 @@
+"""The spans of one call, from what the server and the engine wrote down. No tracing library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from anychip.request import Doing, Mark, Request
+from anychip.server.call_record import CallRecord, Recorded
+
+Attribute = str | int | float | bool | tuple[str, ...]
+Attributes = dict[str, Attribute]
+
+_OPERATIONS = {
+    "/v1/chat/completions": "chat",
+    "/v1/messages": "chat",
+    "/v1/responses": "chat",
+    "/v1/completions": "text_completion",
+    "/generate": "text_completion",
+}
+
+
+class SpanEvent(NamedTuple):
+    """A moment within a span, monotonic seconds."""
+
+    name: str
+    at: float
+    attributes: Attributes
+
+
+@dataclass
+class SpanNode:
+    """One span and those inside it; monotonic seconds. error: its type, where it failed."""
+
+    name: str
+    begin: float
+    end: float
+    attributes: Attributes = field(default_factory=dict)
+    events: list[SpanEvent] = field(default_factory=list)
+    children: list[SpanNode] = field(default_factory=list)
+    error: str | None = None
+
+
+def server_attributes(record: CallRecord, route: str | None) -> Attributes:
+    """Of the call's own span, at its end."""
+    found: dict[str, Attribute | None] = {
+        "http.request.method": record.method,
+        "url.path": record.path,
+        "http.route": route,
+        "http.response.status_code": record.status,
+        "http.request.body.size": record.bytes_in,
+        "http.response.body.size": record.bytes_out,
+        "error.type": server_error_type(record),
+        "anychip.call.id": record.request_id,
+        "anychip.call.outcome": record.outcome,
+    }
+    generation = record.generation
+    if generation is not None:
+        found |= _generation_attributes(record, generation)
+    return _without_none(found)
+
+
+def server_error_type(record: CallRecord) -> str | None:
+    """The error's code, or else its kind, or else the status; None where all went well."""
+    if record.error is not None:
+        return record.error.code or record.error.kind
+    if record.status is not None and record.status >= 400:
+        return str(record.status)
+    return None
+
+
+def _generation_attributes(
+    record: CallRecord, generation: Recorded
+) -> Mapping[str, Attribute | None]:
+    usage, params = generation.usage(), generation.requests[0].params
+    first = generation.first_token
+    return {
+        "gen_ai.operation.name": _OPERATIONS.get(record.path),
+        "gen_ai.provider.name": "anychip",
+        "gen_ai.request.model": record.model,
+        "gen_ai.response.model": record.model,
+        "gen_ai.response.id": generation.rid,
+        "gen_ai.request.stream": record.stream,
+        "gen_ai.request.choice.count": len(generation.requests),
+        "gen_ai.request.max_tokens": params.max_tokens,
+        "gen_ai.request.temperature": params.temperature,
+        "gen_ai.request.top_p": params.top_p,
+        "gen_ai.request.top_k": params.top_k if params.top_k > 0 else None,
+        "gen_ai.response.finish_reasons": tuple(str(one) for one in generation.finishes if one),
+        "gen_ai.response.time_to_first_chunk": first and first - record.started,
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+    }
+
+
+def children_of(record: CallRecord) -> list[SpanNode]:
+    """The spans within the call's: what the server did, then each sequence."""
+    found = [
+        SpanNode(stage.name, stage.begin, stage.end, error=stage.error) for stage in record.stages
+    ]
+    generation = record.generation
+    if generation is None or not generation.submitted:
+        return found
+    ended = generation.ended or record.ended or generation.started
+    for index, (request, finish) in enumerate(
+        zip(generation.requests, generation.finishes, strict=True)
+    ):
+        marks = record.timelines.get(request.id, ())
+        node = _sequence(request, marks, generation.started, ended)
+        node.attributes |= _without_none(
+            {"anychip.choice": index, "anychip.finish_reason": finish or "cut short"}
+        )
+        found.append(node)
+    return found
+
+
+def _sequence(request: Request, marks: Sequence[Mark], begun: float, ended: float) -> SpanNode:
+    """One sequence: waiting, prefill and decoding, again after each retraction."""
+    node = SpanNode("sequence", begun, max([ended, *(mark.end for mark in marks)]))
+    node.attributes["anychip.request_id"] = request.id
+    node.attributes["anychip.prompt_tokens"] = len(request.prompt)
+    retractions = 0
+    for mark in marks:
+        last = node.children[-1] if node.children else None
+        if mark.doing is Doing.RETRACTED:
+            retractions += 1
+            node.events.append(SpanEvent("retracted", mark.begin, {}))
+            if last is not None:
+                last.end = max(last.end, mark.begin)
+                last.events.append(SpanEvent("retracted", mark.begin, {}))
+            continue
+        name = mark.doing.value if mark.doing is not Doing.GRAMMAR else "grammar compile"
+        if last is None or last.name != name:
+            last = _begin(node, name, mark, after_retraction=retractions > 0)
+        last.end = mark.end
+        if mark.doing in (Doing.PREFILL, Doing.DECODE):
+            last.events.append(_step_event(mark))
+    node.attributes["anychip.retractions"] = retractions
+    return node
+
+
+def _begin(node: SpanNode, name: str, mark: Mark, *, after_retraction: bool) -> SpanNode:
+    """A new child. Decoding begins where the prefill ended: with the first token."""
+    last = node.children[-1] if node.children else None
+    decodes = mark.doing is Doing.DECODE and last is not None
+    child = SpanNode(name, last.end if decodes and last is not None else mark.begin, mark.end)
+    if decodes and not after_retraction:
+        child.events.append(SpanEvent("first token", child.begin, {}))
+    if after_retraction:
+        child.attributes["anychip.after_retraction"] = True
+    node.children.append(child)
+    return child
+
+
+def _step_event(mark: Mark) -> SpanEvent:
+    attributes: Attributes = {
+        "anychip.step": mark.step,
+        "anychip.step.seconds": mark.end - mark.begin,
+        "anychip.tokens": mark.tokens,
+        "anychip.step.rows": mark.rows,
+        "anychip.step.decoding_rows": mark.decoding,
+        "anychip.step.tokens": mark.step_tokens,
+    }
+    if mark.steps > 1:
+        attributes["anychip.steps"] = mark.steps
+    return SpanEvent("chunk" if mark.doing is Doing.PREFILL else "step", mark.begin, attributes)
+
+
+def _without_none(given: Mapping[str, Attribute | None]) -> Attributes:
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,131 @@
+"""A plain OpenAI-compatible server in a thread, none of ours: what it answers is told by the call.
+
+The model's name says how it behaves; see BEHAVIOURS. `seen` keeps the calls and their headers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+BEHAVIOURS = {
+    "sound", "busy", "refuses", "fails", "cuts", "error event", "whole", "no usage", "hangs up",
+    "nonsense", "packed",
+}  # fmt: skip
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.seen: list[tuple[str, dict, dict]] = []
+        self.left = 0  # clients that were gone before their answer was whole
+        self.gate = threading.Event()  # answers wait for it after their first piece
+        self.gate.set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self._json(200, {"data": [{"id": "sound"}]})
+        else:
+            self._json(404, {"error": {"message": f"no {self.path} here"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.startswith("/v1/"):
+            self._json(404, {"error": {"message": f"no {self.path} here"}})
+            return
+        self.server.seen.append((self.path, body, dict(self.headers)))
+        how = body["model"]
+        if how in ("busy", "refuses", "fails"):
+            status = {"busy": 503, "refuses": 400, "fails": 500}[how]
+            self._json(status, {"error": {"message": f"it {how}"}})
+        elif how == "hangs up":
+            self.close_connection = True
+        elif how == "packed":
+            self._json(200, {"choices": [{"text": "packed", "finish_reason": "stop"}]}, packed=True)
+        elif how == "whole":
+            self._json(200, {"choices": [{"text": "a", "finish_reason": "stop"}]})
+        else:
+            try:
+                self._stream(body, how)
+            except (BrokenPipeError, ConnectionResetError):
+                self.server.left += 1
+                self.close_connection = True
+
+    def _stream(self, body: dict, how: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number, event in enumerate(events(body, how, "chat" in self.path)):
+            raw = b"data: " + event.encode() + b"\n\n"
+            self._chunk(raw[:9])  # events are cut anywhere by a network
+            self._chunk(raw[9:])
+            if number == 0:
+                self.server.gate.wait(30)
+        self._chunk(b"")
+
+    def _json(self, status: int, body: dict, packed: bool = False) -> None:
+        data = json.dumps(body).encode()
+        data = gzip.compress(data) if packed else data
+        self.send_response(status)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def events(body: dict, how: str, chat: bool):
+    for number in range(body["max_tokens"]):
+        if number == 1 and how == "cuts":
+            return
+        if number == 1 and how == "nonsense":
+            yield "{not json"
+        if number == 1 and how == "error event":
+            yield json.dumps({"error": {"message": "out of memory"}})
+            return
+        said = {"delta": {"content": "a"}} if chat else {"text": "a"}
+        yield json.dumps({"choices": [{**said, "finish_reason": None}]})
+    said = {"delta": {}} if chat else {"text": ""}
+    yield json.dumps({"choices": [{**said, "finish_reason": "length"}]})
+    if how != "no usage":
+        prompt = len(body.get("prompt") or body.get("messages"))
+        details = {"cached_tokens": prompt // 2}
+        counts = {"prompt_tokens": prompt, "completion_tokens": body["max_tokens"]}
+        yield json.dumps({"choices": [], "usage": {**counts, "prompt_tokens_details": details}})
+    yield "[DONE]"
+
+
+@contextmanager
+def plain_server():
+    """Yields the running `Server`."""
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.gate.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(30)

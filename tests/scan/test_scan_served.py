@@ -1,0 +1,125 @@
+"""`anychip scan` on running servers: a lock is named, a chip that is not sound refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import made_evidence as made
+import msgspec
+import pytest
+
+from anychip.bench import sound
+from anychip.bench.scan_report import COLUMNS
+from anychip.cli import scan
+from anychip.config import ConfigError
+from anychip.contract.build import Finding, Verdict
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "load"))
+QUICK = ("--requests-per-level", "6", "--input-tokens", "8", "--output-tokens", "4")
+
+
+def scanned(url, *flags, levels="1,2,4"):
+    return scan.run(["--url", url, "--concurrency", levels, *QUICK, *flags])
+
+
+@pytest.fixture
+def no_doctor(monkeypatch):
+    monkeypatch.setattr(sound, "doctor", lambda config, model: iter(()))
+
+
+def test_a_lock_is_named_with_its_line(slow, no_doctor, capsys, tmp_path):
+    assert scanned(slow, "--output", str(tmp_path), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cause"] == "lock" and found["loop"] == "closed"
+    assert "chips/fake/operators_lock.py" in found["text"]
+    levels = found["levels"]
+    assert [level["concurrency"] for level in levels] == [1, 2, 4]
+    assert all("lock" in level["causes"] and level["running"] > 0 for level in levels)
+    assert all(level["figures"]["succeeded"] >= 6 for level in levels)
+    assert found["law"]["rate"] > 0 and levels[1]["gain"][1] <= levels[1]["gain"][0]
+    assert json.loads((tmp_path / "scan.json").read_text()) == found
+    text = (tmp_path / "scan.md").read_text()
+    assert f"| {' | '.join(COLUMNS)} |" in text and "operators_lock.py" in text
+    assert (tmp_path / "scan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_few_levels_have_no_fit(healthy, no_doctor, capsys):
+    assert scan.run(["--url", healthy, "--concurrency", "1..2", "--seconds", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "doctor: nothing is red on fake:0" in text and "closed loop" in text
+    assert "no fit: it needs 3 levels, there are 2" in text
+
+
+def test_the_doctor_looks_at_the_servers_chip():
+    """The options travel: this one leaves nothing to hold a copy."""
+    info = made.seen().info
+    options = {"backend": "fake", "device_index": 0, "chip_option": {"memory": "64"}}
+    info = msgspec.structs.replace(info, config=options)
+    findings, why = sound.looks(info, "http://127.0.0.1:1")
+    assert why == "" and sound.bad(findings)
+    findings, why = sound.looks(info, "http://far.example")
+    assert findings == () and "far.example is not this machine" in why
+
+
+def test_a_chip_that_is_not_sound_is_refused(healthy, monkeypatch, capsys):
+    wrong = Finding("copies", Verdict.BAD, "byte 5 came back as 0", "mend copy_out")
+    monkeypatch.setattr(sound, "doctor", lambda config, model: iter([wrong]))
+    with pytest.raises(scan.NotSound, match=r"copies: byte 5 .* next: mend copy_out .*--force"):
+        scanned(healthy)
+    assert scanned(healthy, "--force", levels="1,2") == 0
+    assert "doctor: RED on fake:0, scanned because of --force" in capsys.readouterr().out
+
+
+def test_a_server_that_is_not_ours(capsys):
+    from scripted_server import plain_server
+
+    with plain_server() as server:
+        assert scanned(server.url) == 0
+    text = capsys.readouterr().out
+    assert "cause not known: no evidence from this server" in text
+    assert "the doctor was not asked: this server is not one of ours" in text
+    bodies = [body for _, body, _ in server.seen]
+    assert {body["model"] for body in bodies} == {"sound"}
+    assert isinstance(bodies[0]["prompt"], str) and "ignore_eos" not in bodies[0]
+
+
+def test_calls_that_are_all_refused_end_it():
+    from scripted_server import plain_server
+
+    from anychip.bench.load.calls import LoadError
+
+    with (
+        plain_server() as server,
+        pytest.raises(LoadError, match="no answer with 1 requests at once: refused: it refuses"),
+    ):
+        scanned(server.url, "--model", "refuses")
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("1..64", (1, 2, 4, 8, 16, 32, 64)),
+        ("3..20", (3, 6, 12, 20)),
+        ("4..4", None),
+        ("5", (5,)),
+        ("1,3,9", (1, 3, 9)),
+        ("0..4", None),
+        ("4,2", None),
+        ("1..", None),
+        ("1..9999", None),
+        ("many", None),
+    ],
+)
+def test_levels(text, levels):
+    if levels is not None:
+        assert scan.levels_of(text) == levels
+        return
+    with pytest.raises(ConfigError, match="--concurrency: '"):
+        scan.levels_of(text)
+
+
+def test_two_ends_of_a_level_are_refused():
+    with pytest.raises(ConfigError, match="--seconds and --requests-per-level"):
+        scan.run(["--seconds", "5", "--requests-per-level", "5"])
