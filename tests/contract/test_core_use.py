@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from anychip.contract.discovery import open_chip
 from anychip.contract.host import CoreUse
+from served import wait_until
 
 
 class Clock:
@@ -41,9 +40,8 @@ def test_the_share_is_of_the_cores_since_the_call_before(monkeypatch):
 def test_chips_on_the_host_tell_their_memory_and_how_busy_they_are(name):
     chip = open_chip(name, 0, {})
     try:
-        deadline = time.monotonic() + 30
-        while (reading := chip.telemetry.read()).utilization is None:
-            assert time.monotonic() < deadline
+        wait_until(lambda: chip.telemetry.read().utilization is not None)
+        reading = chip.telemetry.read()
         assert 0 <= reading.utilization <= 1
         assert reading.memory.total == chip.memory.info().total
         assert reading.temperature is None and reading.power is None

@@ -6,18 +6,22 @@ import logging
 import threading
 
 import msgspec
+import pytest
 
+from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 from anychip.contract.memory import MemoryInfo
 from anychip.contract.optional import Reading
+from anychip.engine.build import build_engine
 from anychip.engine.device_watch import DeviceWatch, swapped_bytes
 from anychip.engine.engine import Engine
 from anychip.engine.meter import EVERY_S, Meter
-from anychip.figures import EngineFigures, committed_share
+from anychip.figures import MOST_COMMITTED, EngineFigures, committed_share
 from anychip.plan import CacheLimits, Row, StepPlan, StepResult
 from anychip.request import Request, SamplingParams
 from anychip.schedule.scheduler import Scheduler
 from served import wait_until
+from tiny_models import make_hf_folder
 
 LIMITS = CacheLimits(
     pages=64, page_size=4, context_length=64, max_running=4, step_tokens=16, chunk=16
@@ -149,3 +153,21 @@ def test_without_telemetry_the_process_is_read_all_the_same(tmp_path):
 def test_weights_and_cache_are_what_is_committed():
     memory = {"total": 100, "weights": 50, "workspace": 5, "cache pages": 30, "headroom": 15}
     assert committed_share(memory) == 0.8 and committed_share({}) == 0.0
+
+
+@pytest.mark.parametrize("share, warned", [(0.99, True), (0.7, False)])
+def test_nearly_full_memory_is_told_at_the_start(tmp_path_factory, caplog, share, warned):
+    config = ServeConfig(
+        model_path=str(make_hf_folder(tmp_path_factory.mktemp("tiny"))),
+        backend="fake",
+        chip_option={"memory": "64M"},
+        max_running_requests=256,
+        mem_fraction_static=share,
+    )
+    with caplog.at_level(logging.WARNING, "anychip.engine"):
+        engine, info = build_engine(config, lambda line: None, watched=True)
+        engine.close()
+    assert (committed_share(info.memory) > MOST_COMMITTED) == warned
+    told = [r.getMessage() for r in caplog.records if "weights and KV cache take" in r.getMessage()]
+    assert len(told) == warned
+    assert not warned or "--mem-fraction-static" in told[0]

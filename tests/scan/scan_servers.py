@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from served import ENVIRONMENT, _wait_ready
 
-SLOW = ("lock_ms=20", "block_step=4", "disk_pages=32")
+SLOW = ("lock_ms=60", "block_step=4", "disk_pages=32")
 """All three hidden causes of slowness at once."""
 
 

@@ -27,6 +27,8 @@ def test_each_hidden_cause_is_found(slow, capsys):
     lock = found["lock contention"]
     assert lock["verdict"] == "found"
     assert "chips/fake/operators_lock.py" in lock["meaning"] and "(passed)" in lock["meaning"]
+    pool = found["pool fragmentation"]
+    assert pool["verdict"] == "found" and "blocks were not asked for" in pool["evidence"]
     paging = found["page migration"]
     if "0.0 pages a second" in paging["evidence"]:
         pytest.skip(f"{tempfile.gettempdir()} is not on a disk whose pages can be dropped")

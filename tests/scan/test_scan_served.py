@@ -36,7 +36,8 @@ def test_a_lock_is_named_with_its_line(slow, no_doctor, capsys, tmp_path):
     assert "chips/fake/operators_lock.py" in found["text"]
     levels = found["levels"]
     assert [level["concurrency"] for level in levels] == [1, 2, 4]
-    assert all("lock" in level["causes"] and level["running"] > 0 for level in levels)
+    assert all(level["causes"][0] == "lock" for level in levels)
+    assert any(level["running"] > 0 for level in levels)
     assert all(level["figures"]["succeeded"] >= 6 for level in levels)
     assert found["law"]["rate"] > 0 and levels[1]["gain"][1] <= levels[1]["gain"][0]
     assert json.loads((tmp_path / "scan.json").read_text()) == found
@@ -88,11 +89,9 @@ def test_a_server_that_is_not_ours(capsys):
 def test_calls_that_are_all_refused_end_it():
     from scripted_server import plain_server
 
-    from anychip.bench.load.calls import LoadError
-
     with (
         plain_server() as server,
-        pytest.raises(LoadError, match="no answer with 1 requests at once: refused: it refuses"),
+        pytest.raises(ConfigError, match="no answer with 1 requests at once: refused: it refuses"),
     ):
         scanned(server.url, "--model", "refuses")
 

@@ -44,12 +44,15 @@ def served(tmp_path_factory):
         assert http.post("/v1/completions", json=FORMED).status_code == 200
         assert http.post("/nowhere/to/be/found", json={}).status_code == 404
         with http.stream("POST", "/v1/completions", json={**ASK, "stream": True}) as stream:
-            assert any(line.startswith("data: {") for line in stream.iter_lines())
+            assert "data: [DONE]" in list(stream.iter_lines())
 
-        def counted():
-            return families(http)["anychip_grammar_mask_seconds"].samples[-1].value
+        def settled():
+            found = families(http)
+            landed = sum(values(found["anychip_step_seconds"], "_count").values())
+            masks = sum(values(found["anychip_grammar_mask_seconds"], "_count").values())
+            return masks and landed == values(found["anychip_steps_total"])[()]
 
-        wait_until(counted)  # the figures follow the answer
+        wait_until(settled)  # the figures follow the answer
         yield http
 
 
@@ -95,7 +98,8 @@ def test_figures_are_those_of_what_was_asked(served):
     assert sum(steps.values()) == one("steps_total")
     assert steps[("decode",)] > steps[("prefill",)] > 0
     assert one("chip_seconds_total") > 0 and one("python_seconds_total", "plan") > 0
-    assert one("requests_finished_total", "length") >= 3
+    ends = values(found["anychip_requests_finished_total"])
+    assert sum(ends.values()) == 4 and ends[("length",)] >= 3
     lengths = values(found["anychip_request_generated_tokens"], "_sum")
     assert lengths[()] == one("generated_tokens_total")
     assert values(found["anychip_queue_time_seconds"], "_count")[()] == 4

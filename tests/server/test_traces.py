@@ -10,7 +10,8 @@ import pytest
 
 from anychip.config import ConfigError
 from anychip.engine.messages import StartError
-from anychip.server.tracing import Tracing, open_tracing
+from anychip.server.call_record import CallRecord
+from anychip.server.tracing import Tracing, _wall, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL
 from served import config_for, running, wait_until
@@ -165,6 +166,11 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
                 wait_until(lambda sent=sent: broken.attempts >= sent)
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
+
+
+def test_monotonic_moments_become_wall_clock_time():
+    record = CallRecord(request_id="a", method="GET", path="/", started=100.0, epoch_ns=10**18)
+    assert _wall(record, 101.5) == 10**18 + 1_500_000_000
 
 
 def test_whoever_ends_the_server_in_a_hurry_waits_for_no_span():

@@ -24,6 +24,7 @@ from anychip.bench.server_view import (
     ask_stacks,
 )
 from anychip.engine.evidence import Evidence, ProcessSeen
+from anychip.figures import MOST_COMMITTED
 
 Verdict = Literal["fine", "found", "unknown"]
 HERTZ = 100.0
@@ -31,8 +32,6 @@ LONGEST_LOOK_S = 30.0
 
 IDLE = 0.9
 """Share of the time without anything to compute from which the server has no work."""
-COMMITTED = 0.85
-"""Share of the device's memory for weights and KV above which memory that the host backs pages."""
 WASTED = 0.25
 """Share of the pool's blocks that nobody asked for. Classes in four steps waste a fifth at most."""
 IN_PIECES = 0.5
@@ -207,7 +206,7 @@ def _paging(seen: Seen, facts: Facts) -> Finding:
     faults = sum(process.major_faults for process in seen.engines) / seconds
     moved = sum(look.machine.pages_migrated or 0 for look in seen.looks) / seconds
     swap, committed = seen.engines[-1].swap_bytes, seen.info.committed
-    full = committed is not None and committed > COMMITTED
+    full = committed is not None and committed > MOST_COMMITTED
     verdict: Verdict = "fine"
     meaning = step = ""
     if faults >= FAULTS_A_SECOND or moved >= MOVES_A_SECOND or (swap and full):
@@ -218,7 +217,7 @@ def _paging(seen: Seen, facts: Facts) -> Finding:
         meaning = "nothing is moved now; under long load, memory that the host backs would be"
     if verdict != "fine":
         step = (
-            f"keep {1 - COMMITTED:.0%} free: a smaller --mem-fraction-static or"
+            f"keep {1 - MOST_COMMITTED:.0%} free: a smaller --mem-fraction-static or"
             " --max-total-tokens; end what else uses memory"
         )
     evidence = _paged(faults, moved, swap, facts.page_faults or 0.0, committed)

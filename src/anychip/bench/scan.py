@@ -25,7 +25,7 @@ FLAT = 1.25
 """Throughput that twice the requests must multiply by, or it is said to flatten."""
 NO_CAUSE = "not named: no figure reaches its limit"
 NOT_KNOWN = "not known: no evidence from this server"
-_LOOK_S, _SHORT_LOOK_S = 2.0, 0.5
+_LOOK_S, _SHORT_LOOK_S = 2.0, 0.25
 _WORDS = ("red", "blue", "green", "north", "south", "river", "stone", "cloud", "seven", "paper")
 
 

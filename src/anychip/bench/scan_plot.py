@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from anychip.bench.load.calls import LoadError
-from anychip.bench.load.client import INSTALL
 from anychip.bench.scan import Found
 
 _SHARES = (
@@ -19,27 +17,16 @@ _LEAST_SHOWN = 0.05
 _POINTS = 200
 
 
-def check() -> None:
-    """Raises LoadError where matplotlib is not there: before an hour is spent on a scan."""
-    _figure_class()
-
-
 def draw(found: Found, path: Path) -> None:
-    """Write the picture. Raises LoadError without matplotlib."""
-    figure = _figure_class()(figsize=(11, 4.5), layout="constrained")
+    """Write the picture. Raises ModuleNotFoundError without matplotlib, OSError."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     _throughput(left, found)
     _shares(right, found)
     figure.suptitle(f"anychip scan: {found.model} (closed loop)")
     figure.savefig(path, dpi=120)
-
-
-def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise LoadError(f"the plot needs matplotlib: {INSTALL}") from error
-    return Figure
 
 
 def _throughput(axes: Any, found: Found) -> None:

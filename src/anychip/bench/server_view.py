@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from anychip.bench.load.calls import LoadError
 from anychip.engine.evidence import Evidence
 from anychip.engine.messages import EngineInfo
+from anychip.figures import committed_share
 from anychip.plan import SchedulerStats
 
 NOT_OURS = "this server is not one of ours: it tells nothing of its inside"
@@ -47,10 +48,9 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def committed(self) -> float | None:
-        """Share of the device's memory that weights, cache and recurrent state take."""
+        """Share of the device's memory that weights and cache take."""
         memory = self.engine.memory
-        taken = sum(memory.get(name, 0) for name in ("weights", "cache pages", "recurrent state"))
-        return taken / memory["total"] if memory.get("total") else None
+        return committed_share(memory) if memory.get("total") else None
 
 
 class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):

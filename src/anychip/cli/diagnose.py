@@ -33,16 +33,6 @@ class DiagnoseOptions:
     url: str = declared(
         "http://127.0.0.1:30000", Flag(("--url",), _GROUP, "a running server of ours", "URL")
     )
-    api_key: str = declared(
-        "",
-        Flag(
-            ("--api-key",),
-            _GROUP,
-            "the admin key of a server with keys (prefer ANYCHIP_API_KEY)",
-            "KEY",
-            secret=True,
-        ),
-    )
     seconds: float = declared(
         10.0,
         Flag(
@@ -63,7 +53,8 @@ def add_arguments() -> FlagParser:
         "anychip diagnose",
         "Look at a running server under its load: the device's utilization first, then whether"
         " scheduler or operators are the bottleneck, then pool fragmentation, lock contention,"
-        " page migration, hit rate and queue. Exit code 1 where something was found, 2 where the"
+        " page migration, hit rate and queue. The admin key of a server with keys goes into"
+        " ANYCHIP_API_KEY. Exit code 1 where something was found, 2 where the"
         " server cannot be asked.",
     )
     add_flags(parser, DiagnoseOptions)

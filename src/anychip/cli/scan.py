@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import signal
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from anychip.cli.output import drawing, say
 from anychip.config import ConfigError, FlagParser, own_values, parse
@@ -36,18 +35,8 @@ class ScanOptions:
         "http://127.0.0.1:30000",
         Flag(("--url",), _GROUP, "the server, ours or any OpenAI-compatible one", "URL"),
     )
-    model: str = declared(
-        "", Flag(("--model",), _GROUP, "name of the model there [the first it lists]", "NAME")
-    )
-    api_key: str = declared(
-        "",
-        Flag(
-            ("--api-key",),
-            _GROUP,
-            "key for --url, the admin key of a server with keys (prefer ANYCHIP_API_KEY)",
-            "KEY",
-            secret=True,
-        ),
+    model: str | None = declared(
+        None, Flag(("--model",), _GROUP, "name of the model there [the first it lists]", "NAME")
     )
     concurrency: str = declared(
         "1..64",
@@ -104,7 +93,8 @@ def add_arguments() -> FlagParser:
         "anychip scan",
         "Load a server with more and more requests at once (a closed loop), tell what each"
         " doubling gains, fit the universal scalability law, and name what saturates where it"
-        " flattens. Exit code 1 where the server cannot be loaded or its chip is not sound.",
+        " flattens. A key for the server, the admin key of one of ours, goes into ANYCHIP_API_KEY."
+        " Exit code 1: the server's chip is not sound; 2: the server cannot be loaded.",
     )
     add_flags(parser, ScanOptions)
     parser.show_examples(
@@ -121,11 +111,12 @@ def run(argv: Sequence[str]) -> int:
     from anychip.bench.scan_report import as_json, summary
 
     plan, asked = _plan(options), _asked(options)
-    if options.output is not None:
-        from anychip.bench.scan_plot import check
+    from anychip.bench.load.calls import LoadError
 
-        check()
-    found, told = asyncio.run(_scanned(options, config.api_key, plan))
+    try:
+        found, told = asyncio.run(_interruptible(options, config.api_key, plan))
+    except LoadError as error:
+        raise ConfigError(str(error)) from error
     asked += told
     if options.output is not None:
         _write(user_path(options.output, "--output"), found, asked)
@@ -180,31 +171,30 @@ def _asked(options: ScanOptions) -> list[str]:
     return [f"closed loop at {options.url}: {size}, {each}"]
 
 
+async def _interruptible(
+    options: ScanOptions, key: str | None, plan: Plan
+) -> tuple[Found, list[str]]:
+    """Ctrl-C ends the scan; the levels until then are told."""
+    task = asyncio.ensure_future(_scanned(options, key, plan))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None  # before any level was done
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
 async def _scanned(options: ScanOptions, key: str | None, plan: Plan) -> tuple[Found, list[str]]:
     from anychip.bench.load.client import LoadClient
+    from anychip.bench.load.served import ask_server
     from anychip.bench.scan import Scan
 
-    async with LoadClient(options.url, options.model, key=key) as client:
-        if not options.model:
-            client.model = await _first_model(client)
+    async with LoadClient(options.url, options.model or "", key=key) as client:
+        client.model = (await ask_server(client, options.model)).model
         told = await _soundness(client, options)
         return await Scan(client, plan, Progress()).run(), told
-
-
-class _Listed(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Listed]
-
-
-async def _first_model(client: LoadClient) -> str:
-    """What the server lists first. Raises ConfigError where it lists nothing."""
-    try:
-        return msgspec.json.decode(await client.get("/models"), type=_Models).data[0].id
-    except (msgspec.MsgspecError, IndexError) as error:
-        raise ConfigError(f"{client.base} lists no model; name one with --model") from error
 
 
 async def _soundness(client: LoadClient, options: ScanOptions) -> list[str]:
@@ -267,6 +257,7 @@ def _draw(found: Found) -> None:
 
 
 def _write(folder: Path, found: Found, asked: Sequence[str]) -> None:
+    from anychip.bench.load.client import INSTALL
     from anychip.bench.scan_plot import draw
     from anychip.bench.scan_report import as_json, markdown
 
@@ -274,6 +265,9 @@ def _write(folder: Path, found: Found, asked: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "scan.md").write_text(markdown(found, asked), encoding="utf-8")
         (folder / "scan.json").write_text(as_json(found, asked), encoding="utf-8")
-        draw(found, folder / "scan.png")
+        try:
+            draw(found, folder / "scan.png")
+        except ModuleNotFoundError:
+            print(f"anychip: no plot without matplotlib: {INSTALL}", file=sys.stderr)
     except OSError as error:
         raise ConfigError(f"--output: cannot write to {folder}: {error.strerror}") from error

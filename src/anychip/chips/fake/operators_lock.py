@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-GAP = 0.05
+GAP = 0.01
 """Share of the holding time for which the lock is free in between."""
 
 
