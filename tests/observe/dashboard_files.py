@@ -12,7 +12,7 @@ from typing import Any
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMES = ("chips", "device", "engine")
 VARIABLES = ("chip", "model_name", "instance")
-RATE_INTERVAL = "20s"
+RATE_INTERVAL = "60s"
 """In place of Grafana's, which is four scrapes or longer."""
 CHOSEN = re.compile(
     r'^chip=~"\$chip",model_name=~"\$model_name",instance=~"\$instance"(,[a-z]+(=~|=)"[^"]+")*$'

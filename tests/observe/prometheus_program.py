@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 CONFIG = """
-global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
 rule_files: [%(rules)s]
 scrape_configs:
 - job_name: anychip
@@ -72,7 +72,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(folder: Path, *targets: str):
-    """A Prometheus that scrapes `host:port`s twice a second; ended by its pid."""
+    """A Prometheus that scrapes `host:port`s each second; ended by its pid."""
     config, log = folder / "prometheus.yml", folder / "log"
     listed = ", ".join(f'"{target}"' for target in targets)
     config.write_text(CONFIG % {"rules": RULES, "targets": listed})
