@@ -35,10 +35,11 @@ FULL = 0.1
 
 
 class Poll(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of the engine's statistics. refused: share of the calls so far that were."""
+    """One reading of the engine's statistics. at_s: of a clock that never goes back."""
 
     stats: SchedulerStats
     utilization: float | None = None
+    at_s: float = 0.0
 
 
 def facts_of(
