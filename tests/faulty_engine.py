@@ -51,6 +51,9 @@ def build(config, report) -> tuple[Engine, EngineInfo]:
     faults = take_faults(Path(options.pop("faults")))
     os.environ.update(faults.get("environment", {}))
     chip_option = options | faults.get("chip", {})
-    engine, info = build_engine(dataclasses.replace(config, chip_option=chip_option), report)
+    config = dataclasses.replace(config, chip_option=chip_option)
+    engine, info = build_engine(config, report, watched=True)
+    # The steps have the runner too: one that they do not know would never run.
     engine.runner = ShortOfMemory(engine.runner, faults.get("out_of_memory", []))
+    engine._steps._runner = engine.runner
     return engine, info

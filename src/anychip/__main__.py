@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "regress": "whether a chip's answers and speed got worse since they were accepted",
     "scan": "what more requests at once gain, and what saturates where they gain nothing",
     "diagnose": "what keeps a running server from being faster, and what to do about it",
+    "tune": "which flags serve a trace best on a chip, measured one variable at a time",
     "bisect": "which operator makes a chip's text differ from another chip's",
     "build": "compile a chip's kernels against the vendor's SDK, and tell what is wrong with it",
     "env": "print the variables that a chip's vendor SDK needs in a shell",

@@ -21,6 +21,7 @@ __all__ = [
     "ConfigError",
     "FlagParser",
     "ServeConfig",
+    "bare_environment",
     "from_keywords",
     "own_values",
     "parse",
@@ -247,6 +248,13 @@ def _put(
     if setting.field in found:
         raise ConfigError(f"{where}: {setting.flag.names[0]} is set twice, by another spelling too")
     found[setting.field] = value_of(setting, raw, where)
+
+
+def bare_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without settings of ours: for a process whose flags say all, test hooks
+    included. environ: the process's own where None."""
+    environ = os.environ if environ is None else environ
+    return {name: value for name, value in environ.items() if not name.startswith(ENV_PREFIX)}
 
 
 def own_values(struct: type, namespace: argparse.Namespace) -> dict[str, Any]:

@@ -58,11 +58,12 @@ def test_the_answer_does_not_depend_on_how_the_work_is_cut(folder, backend, dtyp
     assert retracted == wanted
 
 
-def test_logits_are_near_those_of_a_float32_cache(folder):
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_logits_are_near_those_of_a_float32_cache(folder, backend):
     (prompt,) = (tiny_prompts()[-1],)
     found = {}
     for dtype in ("float32", *LIMITS):
-        with engine(folder, "cpu", kv_cache_dtype=dtype) as offline:
+        with engine(folder, backend, kv_cache_dtype=dtype) as offline:
             offline.generate([prompt], greedy(1))
             found[dtype] = last_logits(offline).astype(np.float64)
     exact = found["float32"]
@@ -80,5 +81,6 @@ def test_a_page_takes_a_byte_an_element_and_four_a_vector(folder):
 
 
 def test_a_chip_without_it_says_what_it_has(folder):
-    with pytest.raises(StartError, match=r"--kv-cache-dtype int8: chip 'torch' computes in"):
-        OfflineEngine(config(folder, backend="torch", kv_cache_dtype="int8"))
+    composing = {"backend": "fake", "chip_option": {"primitives_only": "true"}}
+    with pytest.raises(StartError, match=r"--kv-cache-dtype int8: chip 'fake' computes in"):
+        OfflineEngine(config(folder, kv_cache_dtype="int8", **composing))

@@ -86,7 +86,7 @@ def test_a_server_that_falls_silent_is_given_up(server):
         (one,) = sent(server.url, "sound", CALL, silent_s=0.2)
     finally:
         server.gate.set()
-    assert one.failure.kind == "timeout" and one.first_s is not None and one.finish is None
+    assert one.failure.kind == "timeout" and one.finish is None
 
 
 def test_an_open_loop_has_all_calls_under_way_at_once(server):

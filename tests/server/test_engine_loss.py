@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ from random import Random
 import pytest
 
 from anychip.engine.supervisor import RestartPolicy
-from scripted_engine import KILL
+from scripted_engine import FAIL, FATAL, KILL
 from served import config_for, running, wait_until
 
 COMMON = 'chip="scripted",model_name="tiny"'
@@ -136,3 +137,23 @@ def test_a_request_that_killed_the_engine_twice_is_refused(folder):
         assert refused.json()["error"]["code"] == "present_in_crashes"
         fine = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1})
         assert fine.status_code == 200 and server.service.client.deaths == 2
+
+
+def test_errors_of_the_chip_are_counted_whether_the_engine_survives_or_not(fragile):
+    with fragile.http() as http:
+
+        def counted():
+            found = re.search(r"anychip_chip_errors_total{(.*)} (.*)", http.get("/metrics").text)
+            assert found is None or 'kind="device lost",layer="execution"' in found[1]
+            return 0.0 if found is None else float(found[2])
+
+        for token, count in ((FAIL, 1), (FATAL, 2)):
+            assert counted() == count - 1
+            failed = http.post("/v1/completions", json={"prompt": [token], "max_tokens": 2})
+            assert failed.status_code == 500
+            wait_until(lambda count=count: counted() == count)
+        wait_until(lambda: http.get("/ready").status_code == 200)
+        assert (
+            http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
+        )
+        assert counted() == 2  # the next engine begins at 0, and the sum does not

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from anychip.config import ServeConfig
 from anychip.schedule.refusal import RequestRefused, refuse_unfit
+from anychip.server.exposure import exposures
 from scripted_engine import EOS, VOCAB
 from served import config_for, model_folder, running
 
@@ -62,10 +64,9 @@ def test_a_server_that_does_not_allow_it_says_so(tmp_path):
             assert "--allow-exact-replay" in error["message"]
 
 
-def test_the_start_warns_that_answers_can_be_dictated(http, caplog, tmp_path):
-    with running(config_for(model_folder(tmp_path), allow_exact_replay=True)):
-        pass
-    assert "ANSWERS CAN BE DICTATED" in caplog.text
+def test_the_start_warns_that_answers_can_be_dictated():
+    (told,) = exposures(ServeConfig(allow_exact_replay=True), locked=True)
+    assert "ANSWERS CAN BE DICTATED" in told
 
 
 @pytest.mark.parametrize(

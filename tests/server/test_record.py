@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from anychip.config import ConfigError, ServeConfig
 from anychip.engine.messages import StartError
 from anychip.record.reader import read_record
+from anychip.server.exposure import exposures
 from served import config_for, model_folder, running, wait_until
 
 
@@ -33,27 +35,83 @@ def completion(client, **fields):
     return answer.json()
 
 
-def test_tokens_and_times_of_a_request_are_in_the_record(folder, tmp_path):
+@pytest.fixture(scope="module")
+def kept(folder, tmp_path_factory):
+    """Of one server that was asked all sorts of things: the record, its file, and its counts."""
+    path, counts = tmp_path_factory.mktemp("record") / "r", {}
+
     def ask(client):
         completion(client, stop="zz", ignore_eos=True)
-        client.post(
-            "/v1/chat/completions",
-            json={"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "seed": 7},
-        )
-        info = client.get("/server_info").json()
-        assert info["record"]["written"] <= 2 and info["record"]["lost"] == 0
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "seed": 7}
+        assert client.post("/v1/chat/completions", json=chat).status_code == 200
+        failed = client.post("/v1/completions", json={"prompt": "a\x03", "max_tokens": 4})
+        assert failed.status_code == 500
+        asked = {"prompt": "leaves", "max_tokens": 200, "stream": True}
+        with client.stream("POST", "/v1/completions", json=asked) as answer:
+            next(answer.iter_lines())
+        completion(client, prompt=["ab", "xy"], n=2)
+        at_once(client, 30)
+        wait_until(lambda: client.get("/server_info").json()["live_requests"] == 0)
+        counts.update(client.get("/server_info").json()["record"])
+        assert client.post("/v1/completions", json={"prompt": "a\x02"}).status_code >= 500
 
-    record = recorded(folder, tmp_path / "r", ask)
-    header, (one, chat) = record.header, record.requests
+    record = recorded(folder, path, ask, chip_option={"step_s": "0.005"})
+    by_prompt = {}
+    for one in record.requests:
+        by_prompt.setdefault(bytes(token for token in one.prompt if token < 256), []).append(one)
+    return SimpleNamespace(record=record, path=path, counts=counts, of=by_prompt)
+
+
+def at_once(client, clients: int) -> None:
+    def one(number: int) -> None:
+        completion(client, prompt=f"{number:03}", max_tokens=3)
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_tokens_and_times_of_a_request_are_in_the_record(kept):
+    header, (one,) = kept.record.header, kept.of[b"abc"]
     assert (header.model, header.chip, header.privacy) == ("tiny", "scripted", "tokens")
-    assert (one.endpoint, chat.endpoint) == ("/v1/completions", "/v1/chat/completions")
-    assert bytes(one.prompt) == b"abc" and bytes(one.response) == b"defg"
+    assert one.endpoint == "/v1/completions" and bytes(one.response) == b"defg"
     assert one.params == {"temperature": 0, "ignore_eos": True, "stop": ["zz"]}
     assert (one.max_tokens, one.response_tokens, one.finish) == (4, 4, "length")
     assert len(one.times) == 4 and one.times == sorted(one.times)
-    assert one.times[-1] <= one.total_s
-    assert chat.params["seed"] == 7 and chat.at_s >= one.at_s and one.text is None
-    assert b"hi" in bytes(token for token in chat.prompt if token < 256)
+    assert one.times[-1] <= one.total_s and one.text is None
+
+
+def test_a_chat_is_recorded_as_the_template_wrote_it(kept):
+    ((prompt, (chat,)),) = [item for item in kept.of.items() if b"hi" in item[0]]
+    assert chat.endpoint == "/v1/chat/completions" and prompt.startswith(b"user")
+    assert chat.params["seed"] == 7 and chat.at_s >= kept.of[b"abc"][0].at_s
+
+
+def test_what_did_not_end_well_is_recorded_too(kept):
+    (failed,), (left,) = kept.of[b"a\x03"], kept.of[b"leaves"]
+    assert (failed.finish, failed.error) == ("error", "engine_error")
+    (killed,) = kept.of[b"a\x02"]  # with the whole engine
+    assert killed.finish == "error" and killed.error is not None
+    assert left.finish == "abort" and 1 <= left.response_tokens < 200
+
+
+def test_every_choice_has_a_line(kept):
+    assert len(kept.of[b"ab"]) == len(kept.of[b"xy"]) == 2
+    ids = [one.id for one in kept.record.requests]
+    assert sorted(ids) == list(range(1, len(ids) + 1))
+
+
+def test_many_clients_are_all_recorded_and_counted(kept):
+    assert all(f"{n:03}".encode() in kept.of for n in range(30))
+    assert kept.counts["written"] <= len(kept.record.requests) and kept.counts["lost"] == 0
+
+
+def test_lines_are_json_for_any_reader(kept):
+    header, *lines = map(json.loads, kept.path.read_text().splitlines())
+    assert header["format"] == "anychip-record" and header["version"] == 1
+    assert len(lines) == len(kept.record.requests) and "text" not in lines[0]
 
 
 def test_text_is_beside_the_tokens_where_it_is_asked_for(folder, tmp_path):
@@ -82,47 +140,6 @@ def test_lengths_hold_nothing_of_what_was_written(folder, tmp_path):
     assert len(one.times) == one.response_tokens == 4
 
 
-def test_what_did_not_end_well_is_recorded_too(folder, tmp_path):
-    def ask(client):
-        failed = client.post("/v1/completions", json={"prompt": "a\x03", "max_tokens": 4})
-        assert failed.status_code == 500
-        with client.stream(
-            "POST", "/v1/completions", json={"prompt": "ab", "max_tokens": 200, "stream": True}
-        ) as answer:
-            next(answer.iter_lines())
-        wait_until(lambda: client.get("/server_info").json()["live_requests"] == 0)
-
-    record = recorded(folder, tmp_path / "r", ask, chip_option={"step_s": "0.01"})
-    failed, left = record.requests
-    assert (failed.finish, failed.error) == ("error", "engine_error")
-    assert left.finish == "abort" and 1 <= left.response_tokens < 200
-
-
-def test_every_choice_has_a_line(folder, tmp_path):
-    def ask(client):
-        completion(client, prompt=["ab", "xy"], n=2)
-
-    record = recorded(folder, tmp_path / "r", ask)
-    assert sorted(bytes(r.prompt) for r in record.requests) == [b"ab", b"ab", b"xy", b"xy"]
-    assert sorted(r.id for r in record.requests) == [1, 2, 3, 4]
-
-
-def test_many_clients_are_all_recorded(folder, tmp_path):
-    def ask(client):
-        def one(number: int) -> None:
-            completion(client, prompt=f"{number:03}", max_tokens=3)
-
-        threads = [threading.Thread(target=one, args=(n,)) for n in range(30)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-
-    record = recorded(folder, tmp_path / "r", ask)
-    prompts = {bytes(r.prompt).decode() for r in record.requests}
-    assert prompts == {f"{n:03}" for n in range(30)}
-
-
 def test_a_second_start_keeps_the_first_record(folder, tmp_path):
     recorded(folder, tmp_path / "r", completion)
     recorded(folder, tmp_path / "r", lambda client: None)
@@ -142,16 +159,7 @@ def test_settings_without_a_record_are_refused():
             ServeConfig(**settings)
 
 
-def test_the_server_says_loudly_that_it_records_texts(folder, tmp_path, caplog):
-    recorded(folder, tmp_path / "r", lambda client: None)
-    assert "THE RECORD HOLDS PROMPTS AND ANSWERS" in caplog.text
-    caplog.clear()
-    recorded(folder, tmp_path / "q", lambda client: None, record_privacy="lengths")
-    assert "THE RECORD HOLDS" not in caplog.text
-
-
-def test_lines_are_json_for_any_reader(folder, tmp_path):
-    recorded(folder, tmp_path / "r", completion)
-    header, one = map(json.loads, (tmp_path / "r").read_text().splitlines())
-    assert header["format"] == "anychip-record" and header["version"] == 1
-    assert one["response_tokens"] == 4 and "text" not in one
+def test_the_start_says_loudly_that_texts_are_recorded():
+    (told,) = exposures(ServeConfig(record="r"), locked=True)
+    assert "THE RECORD HOLDS PROMPTS AND ANSWERS (r, --record-privacy tokens)" in told
+    assert not exposures(ServeConfig(record="r", record_privacy="lengths"), locked=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import threading
 
 import pytest
 
 from anychip.config import ConfigError
 from anychip.engine.messages import StartError
-from anychip.server.tracing import open_tracing
+from anychip.server.call_record import CallRecord
+from anychip.server.tracing import Tracing, _wall, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL
 from served import config_for, running, wait_until
@@ -163,6 +166,31 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
                 wait_until(lambda sent=sent: broken.attempts >= sent)
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
+
+
+def test_monotonic_moments_become_wall_clock_time():
+    record = CallRecord(request_id="a", method="GET", path="/", started=100.0, epoch_ns=10**18)
+    assert _wall(record, 101.5) == 10**18 + 1_500_000_000
+
+
+def test_whoever_ends_the_server_in_a_hurry_waits_for_no_span():
+    let_go = threading.Event()
+
+    class Stuck:
+        def get_tracer(self, name):
+            return None
+
+        def shutdown(self):
+            let_go.wait(60)
+
+    async def close() -> None:
+        hurry = asyncio.Event()
+        hurry.set()
+        await Tracing(Stuck()).close(hurry)
+
+    asyncio.run(close())
+    assert not let_go.is_set()
+    let_go.set()
 
 
 def test_without_the_library_the_way_out_is_told(folder, monkeypatch):

@@ -27,8 +27,10 @@ _GROUP = "record"
 class RecordOptions:
     """What is recorded, and where."""
 
-    upstream: str = declared("", Flag(("--upstream",), _GROUP, "server to pass calls on to", "URL"))
-    out: str = declared("", Flag(("--out",), _GROUP, "file for the record", "FILE"))
+    upstream: str | None = declared(
+        None, Flag(("--upstream",), _GROUP, "server to pass calls on to", "URL")
+    )
+    out: str | None = declared(None, Flag(("--out",), _GROUP, "file for the record", "FILE"))
     host: str = declared("127.0.0.1", Flag(("--host",), _GROUP, "address to listen on", "ADDRESS"))
     port: int = declared(
         30001, Flag(("--port",), _GROUP, "port to listen on, 0: any free one", low=0, high=65535)
@@ -78,9 +80,7 @@ def run(argv: Sequence[str]) -> int:
     """Pass on and record until told to end."""
     _, namespace = parse(add_arguments(), argv)
     options = RecordOptions(**own_values(RecordOptions, namespace))
-    for name in ("upstream", "out"):
-        if not getattr(options, name):
-            raise ConfigError(f"--{name}: it is needed; see anychip record --help")
+    upstream, out = _given("upstream", options.upstream), _given("out", options.out)
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel("WARNING")
     from anychip.bench.load.calls import LoadError
@@ -88,7 +88,7 @@ def run(argv: Sequence[str]) -> int:
 
     with bind(options.host, options.port) as listening:
         try:
-            writer, proxy = _open(options)
+            writer, proxy = _open(options, upstream, Path(out).expanduser())
         except LoadError as error:
             raise ConfigError(str(error)) from error
         try:
@@ -100,12 +100,17 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _open(options: RecordOptions) -> tuple[RecordWriter, RecordingProxy]:
+def _given(name: str, value: str | None) -> str:
+    if value is None:
+        raise ConfigError(f"--{name}: it is needed; see anychip record --help")
+    return value
+
+
+def _open(options: RecordOptions, upstream: str, path: Path) -> tuple[RecordWriter, RecordingProxy]:
     from anychip.bench.proxy.passing import RecordingProxy, moment
     from anychip.record.lines import FORMAT, VERSION, Header, Privacy, RecordError
     from anychip.record.writer import RecordWriter, check_place
 
-    path = Path(options.out).expanduser()
     privacy: Privacy = "lengths" if options.privacy == "lengths" else "text"
     started, began = moment()
     header = Header(format=FORMAT, version=VERSION, started=started, privacy=privacy, by="proxy")
@@ -115,7 +120,7 @@ def _open(options: RecordOptions) -> tuple[RecordWriter, RecordingProxy]:
     except RecordError as error:
         raise ConfigError(f"--out: {error}") from error
     try:
-        return writer, RecordingProxy(options.upstream, writer, privacy, started, began)
+        return writer, RecordingProxy(upstream, writer, privacy, started, began)
     except BaseException:
         writer.close()
         raise

@@ -37,7 +37,7 @@ def _flag(
 class ReplayOptions:
     """What is asked, when, and what is told of it."""
 
-    url: str = declared("", _flag("--url", "OpenAI-compatible server to ask", "URL"))
+    url: str | None = declared(None, _flag("--url", "OpenAI-compatible server to ask", "URL"))
     model: str | None = declared(None, _flag("--model", "its name there [the first]", "NAME"))
     speed: float = declared(
         1.0, _flag("--speed", "of the time axis: 2 sends twice as fast", "X", low=1e-6, high=1e6)

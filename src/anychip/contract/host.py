@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 
@@ -78,19 +77,8 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on, and no more than its cgroup's quota allows."""
-    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = may or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
-
-
 class CoreUse:
-    """How busy this process keeps its cores. cores: how many count; 0: those that it may use.
+    """How busy this process keeps its cores. cores: how many it computes on.
 
     Calls may come from any thread, one at a time.
     """
@@ -98,8 +86,8 @@ class CoreUse:
     SHORTEST_S = 0.05
     """Seconds; a share over less than this says little."""
 
-    def __init__(self, cores: int = 0) -> None:
-        self._cores = cores or usable_cores()
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
         self._seen, self._used = time.monotonic(), time.process_time()
         self._share: float | None = None
 

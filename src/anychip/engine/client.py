@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -111,15 +111,14 @@ class EngineClient:
         self._backlog = backlog
         self._streams: dict[str, _Stream] = {}
         self._outbox: list[Command] = []
-        self._flushes: dict[int, asyncio.Future[bool]] = {}
-        self._profile_answers: dict[int, asyncio.Future[str]] = {}
+        self._answers: dict[int, asyncio.Future[Any]] = {}
         self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
-        self._looks: dict[int, asyncio.Future[Looked]] = {}
         self._number = 0
         self.stats = SchedulerStats()
         self.figures = EngineFigures()
         self.on_timeline: Callable[[str, tuple[Mark, ...]], None] | None = None
         """Told of the timeline of every traced request, also where nobody reads it any more."""
+        self._past_errors: Counter[tuple[str, str]] = Counter()  # of engines that are gone
 
     async def start(self) -> EngineInfo:
         """Start the engine. StartError, with a text for the user, where it cannot start."""
@@ -153,9 +152,9 @@ class EngineClient:
         return self._supervisor.deaths
 
     @property
-    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
-        """Chip errors that ended an engine process, by layer and kind."""
-        return self._supervisor.fatal_errors
+    def chip_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors of all engine processes so far, by layer and kind."""
+        return self._past_errors + self._supervisor.fatal_errors + Counter(self.figures.chip_errors)
 
     @property
     def pid(self) -> int | None:
@@ -204,17 +203,16 @@ class EngineClient:
         return stream
 
     async def flush(self) -> bool:
-        """Empty the prefix cache; False where requests run or wait."""
-        if not self.ready:
-            raise EngineUnavailable(self.reason)
-        self._number += 1
-        number, answer = self._number, asyncio.get_running_loop().create_future()
-        self._flushes[number] = answer
-        self._send(Flush(number))
-        try:
-            return bool(await answer)
-        finally:
-            self._flushes.pop(number, None)
+        """Empty the prefix cache; False where requests run or wait. EngineUnavailable."""
+        told: Flushed = await self._ask(Flush)
+        return told.done
+
+    async def look(self, seconds: float, hertz: float) -> ProcessSeen:
+        """What the engine's threads do for some seconds. EngineUnavailable where it cannot tell."""
+        told: Looked = await self._ask(lambda number: Look(number, seconds, hertz))
+        if told.seen is None:
+            raise EngineUnavailable(told.error)
+        return told.seen
 
     async def start_profile(self, wish: ProfileWish) -> None:
         """Have the engine begin a profile. EngineUnavailable; ValueError says why it did not."""
@@ -232,34 +230,22 @@ class EngineClient:
             self._profile_ends.remove(ended)
 
     async def _command_profile(self, command: Callable[[int], StartProfile | StopProfile]) -> None:
+        told: ProfileTold = await self._ask(command)
+        if told.error:
+            raise ValueError(told.error)
+
+    async def _ask(self, command: Callable[[int], Command]) -> Any:
+        """Send a command under a number of its own; the message that answers it."""
         if not self.ready:
             raise EngineUnavailable(self.reason)
         self._number += 1
         number, answer = self._number, asyncio.get_running_loop().create_future()
-        self._profile_answers[number] = answer
+        self._answers[number] = answer
         self._send(command(number))
         try:
-            error = await answer
+            return await answer
         finally:
-            self._profile_answers.pop(number, None)
-        if error:
-            raise ValueError(error)
-
-    async def look(self, seconds: float, hertz: float) -> ProcessSeen:
-        """What the engine's threads do for some seconds. EngineUnavailable where it cannot tell."""
-        if not self.ready:
-            raise EngineUnavailable(self.reason)
-        self._number += 1
-        number, answer = self._number, asyncio.get_running_loop().create_future()
-        self._looks[number] = answer
-        self._send(Look(number, seconds, hertz))
-        try:
-            looked: Looked = await answer
-        finally:
-            self._looks.pop(number, None)
-        if looked.seen is None:
-            raise EngineUnavailable(looked.error)
-        return looked.seen
+            self._answers.pop(number, None)
 
     async def close(self, patience_s: float) -> None:
         """End the engine process; running requests end with an error."""
@@ -280,12 +266,8 @@ class EngineClient:
             if stream is not None:
                 kind = QueueFull if message.later else RequestRefused
                 stream.fail(kind(message.text))
-        elif isinstance(message, Flushed):
-            _settle(self._flushes.get(message.number), message.done)
-        elif isinstance(message, ProfileTold):
-            _settle(self._profile_answers.get(message.number), message.error)
-        elif isinstance(message, Looked):
-            _settle(self._looks.get(message.number), message)
+        elif isinstance(message, (Flushed, Looked, ProfileTold)):
+            _settle(self._answers.get(message.number), message)
         else:
             for ended in self._profile_ends:
                 _settle(ended, message)
@@ -301,9 +283,11 @@ class EngineClient:
         self.stats = msgspec.structs.replace(
             self.stats, running=0, queued=0, pages_free=0, pages_cached=0, pages_held=0
         )
-        self.figures = msgspec.structs.replace(self.figures, waiting={}, tokens_in_flight=0)
-        waiting: list[asyncio.Future[Any]] = [*self._flushes.values(), *self._profile_ends]
-        for answer in (*waiting, *self._profile_answers.values(), *self._looks.values()):
+        self._past_errors.update(self.figures.chip_errors)
+        self.figures = msgspec.structs.replace(
+            self.figures, waiting={}, tokens_in_flight=0, chip_errors={}
+        )
+        for answer in (*self._answers.values(), *self._profile_ends):
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
 

@@ -105,7 +105,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """End the process in good order."""
 
 
-Command = Submit | Abort | Flush | StartProfile | StopProfile | Look | Close
+Command = Submit | Abort | Flush | Look | StartProfile | StopProfile | Close
 """Everything that the server tells the engine process."""
 
 
@@ -215,7 +215,7 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     figures: EngineFigures | None = None
 
 
-Answer = Refused | Flushed | ProfileTold | ProfileEnded | Looked | StepMessage
+Answer = Refused | Flushed | Looked | ProfileTold | ProfileEnded | StepMessage
 """What the engine says about requests and to commands."""
 
 EngineMessage = LogLine | Ready | StartFailed | Died | Answer

@@ -54,10 +54,9 @@ def _computed(checkpoint: Checkpoint, plan: ModelPlan) -> Iterator[tuple[Part, s
 
 def memory_table(memory: MemoryPlan, plan: ModelPlan) -> str:
     """Bytes by use, and the longest sequence that fits."""
-    lines = [f"memory ({memory.info.source}):"]
-    lines += [
-        f"  {name:<12} {nbytes / 2**20:>10,.1f} MiB" for name, nbytes in memory.table().items()
-    ]
+    lines, used = [f"memory ({memory.info.source}):"], memory.table()
+    width = max(12, *map(len, used))
+    lines += [f"  {name:<{width}} {n / 2**20:>10,.1f} MiB" for name, n in used.items()]
     tokens = memory.pages * plan.group.page_size
     lines.append(f"  cache: {memory.pages:,} pages of {plan.group.page_size} = {tokens:,} tokens")
     if memory.pages == memory.block_pages:

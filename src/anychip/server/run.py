@@ -120,7 +120,7 @@ async def run_server(
         reading.end(wait=False)
         if service is not None:
             service.close()
-        await telling.close()
+        await telling.close(stop.urgent)
 
 
 def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:

@@ -64,7 +64,8 @@ class Service:
         self.created = int(time.time())
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
-        self.metrics = Metrics(self.model_name, client)
+        aliases = config.metrics_alias.split(",") if config.metrics_alias else ()
+        self.metrics = Metrics(self.model_name, client, aliases)
         self.turnover = Turnover()
         self.request_log = RequestLog(config, tokenizer)
         self.recorder = Recorder(config, info, tokenizer)

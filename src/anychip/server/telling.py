@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from anychip.config import ServeConfig
@@ -16,10 +17,10 @@ class Telling:
     access_log: AccessLog | None = None
     tracing: Tracing | None = None
 
-    async def close(self) -> None:
-        """Send and close what is left."""
+    async def close(self, hurry: asyncio.Event) -> None:
+        """Send and close what is left. hurry: set where nobody wants to wait for that."""
         if self.tracing is not None:
-            await self.tracing.close()
+            await self.tracing.close(hurry)
         if self.access_log is not None:
             self.access_log.close()
 

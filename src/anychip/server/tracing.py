@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -96,11 +98,23 @@ class Tracing:
         if self._is_complete(record):
             self._tell(record)
 
-    async def close(self) -> None:
-        """Send what is left. It takes as long as one attempt to send may."""
+    async def close(self, hurry: asyncio.Event) -> None:
+        """Send what is left, as long as one attempt may take, or until `hurry` is set."""
         for record, _ in list(self._spans.values()):
             self._tell(record)
-        await asyncio.get_running_loop().run_in_executor(None, self._provider.shutdown)
+        loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+        def send() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # nobody waits any more: the loop is closed
+                loop.call_soon_threadsafe(sent.set)
+
+        # Not the loop's own threads: their end would be waited for, whatever hurry there is.
+        threading.Thread(target=send, name="anychip-last-spans", daemon=True).start()
+        waiting = [asyncio.create_task(event.wait()) for event in (sent, hurry)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
 
     def _take_early(self, record: CallRecord) -> None:
         for request in record.generation.requests if record.generation else ():

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from anychip.torchbase.kernel import Attrs, Inputs, Kernel, Outputs
+from anychip.torchbase.scaled import packed, values
 from anychip.torchbase.views import CacheViews
 
 TOKENS = 128
@@ -23,8 +24,9 @@ POSITIONS = 32768
 def kv_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
     """Store keys and values at their slots; negative slots are skipped."""
     cache = inputs["cache"]
-    _put(cache.k, inputs["k"], inputs["slots"].device)
-    _put(cache.v, inputs["v"], inputs["slots"].device)
+    for half, rows in zip(cache.halves, (inputs["k"], inputs["v"]), strict=True):
+        new = rows if cache.held is None else packed(rows, cache.held)
+        _put(half, new, inputs["slots"].device)
 
 
 def latent_write(inputs: Inputs, outputs: Outputs, attrs: Attrs) -> None:
@@ -109,8 +111,8 @@ def _attend(group: _Group, inputs: Inputs, y: torch.Tensor, attrs: Attrs) -> Non
     device = y.device
     lengths = torch.tensor(group.lengths, device=device)[:, None]
     tokens = torch.tensor(group.tokens, device=device)
-    keys, values, place = _gathered(group, inputs, lengths)
-    values = keys[..., : attrs["value_dim"]] if values is None else values
+    keys, own, place = _gathered(group, inputs, lengths)
+    held = keys[..., : attrs["value_dim"]] if own is None else own
     q = inputs["q"][tokens].float()
     batch, queries, heads, dim = q.shape
     q = q.view(batch, queries, keys.shape[1], -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
@@ -120,7 +122,7 @@ def _attend(group: _Group, inputs: Inputs, y: torch.Tensor, attrs: Attrs) -> Non
     seen = _seen(inputs["positions"].device[tokens], lengths, place, attrs)[:, None, None]
     scores = scores.unflatten(2, (-1, queries)).masked_fill(~seen, -torch.inf)
     weights = _softmax(scores, inputs.get("sinks")).masked_fill(~seen, 0.0)
-    mixed = torch.matmul(weights.flatten(2, 3), values).unflatten(2, (-1, queries))
+    mixed = torch.matmul(weights.flatten(2, 3), held).unflatten(2, (-1, queries))
     y[tokens] = mixed.permute(0, 3, 1, 2, 4).reshape(batch, queries, heads, -1).to(y.dtype)
 
 
@@ -147,10 +149,9 @@ def _gathered(
     pages = torch.where(first < lengths, pages, 0)  # what lies behind a length is garbage
     place = torch.arange(longest, device=lengths.device)
     inside = (place < lengths)[:, None, :, None]
-    halves = [
-        torch.where(inside, half[pages].flatten(1, 2)[:, :longest].transpose(1, 2).float(), 0.0)
-        for half in cache.halves
-    ]
+    found = (half[pages].flatten(1, 2)[:, :longest].transpose(1, 2) for half in cache.halves)
+    floats = (x.float() if cache.held is None else values(x, cache.held) for x in found)
+    halves = [torch.where(inside, x, 0.0) for x in floats]
     return halves[0], None if cache.latent else halves[1], place
 
 

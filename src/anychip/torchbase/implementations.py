@@ -9,7 +9,7 @@ from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid
 from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
-from anychip.contract.signature import Signature
+from anychip.contract.signature import ArgKind, Signature
 from anychip.contract.weights import WeightSpec
 from anychip.torchbase import (
     attention,
@@ -23,6 +23,7 @@ from anychip.torchbase import (
 )
 from anychip.torchbase.kernel import Kernel
 from anychip.torchbase.queue import Stream
+from anychip.torchbase.scaled import SCALED_DTYPES
 from anychip.torchbase.views import TORCH_DTYPES, value_view, view_of
 
 KERNELS: dict[str, Kernel] = {
@@ -37,6 +38,8 @@ KERNELS: dict[str, Kernel] = {
 }
 FLOATS = tuple(d.value for d in DType if d.is_float)
 NUMBERS = (*FLOATS, "int32")
+HELD = (*FLOATS, *(d.value for d in SCALED_DTYPES))
+"""What a cache may be held in."""
 ANY = tuple(d.value for d in TORCH_DTYPES)
 OF_ANY = frozenset({"copy", "cast", "fill", "where", "gather_rows", "scatter_rows"})
 OF_NUMBERS = frozenset(
@@ -95,7 +98,9 @@ def _row(signature: Signature) -> DtypeRow:
     elif signature.name in OF_NUMBERS:
         allowed = NUMBERS
     arguments = (*signature.inputs, *signature.outputs)
-    return DtypeRow({a.dtype: allowed for a in arguments if a.dtype.isupper()})
+    types = {a.dtype: allowed for a in arguments if a.dtype.isupper()}
+    caches = {a.dtype for a in signature.inputs if a.kind is ArgKind.CACHE}
+    return DtypeRow({**types, **dict.fromkeys(caches, HELD)})
 
 
 def _declines(call: CallSpec) -> str | None:

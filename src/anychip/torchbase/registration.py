@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 MISSING = f"torch is not installed: {INSTALL}"
 FLOATS = (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT32)
+SCALED = (DType.INT8, DType.FLOAT8_E4M3)
+"""What a cache may be held in besides, with scales."""
+NO_FLOAT8 = frozenset({"mps"})
+"""Types of device that lack it."""
 OPTIONS = (
     Option("memory", str, "0", "limit in bytes, or with K, M or G behind (0: what is there)"),
     Option("weights", str, "", "dtype that weights are kept in (default: as they come)"),
@@ -111,9 +115,10 @@ class TorchChip(Chip, abstract=True):
 
     def capabilities(self) -> Capabilities:
         """What torch computes on any device; a vendor narrows it to what was tested."""
+        lacking = {DType.FLOAT8_E4M3} if self._device.partition(":")[0] in NO_FLOAT8 else set()
         return Capabilities(
             activation_dtypes=FLOATS,
-            cache_dtypes=FLOATS,
+            cache_dtypes=(*FLOATS, *(d for d in SCALED if d not in lacking)),
             weight_formats=PLAIN_FORMATS,
             page_sizes=(16, 1, 2, 4, 8, 32, 64, 128),
             facts={"torch device": self._device, "attention": "one sequence at a time in prefill"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.operators import Value
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import Weight
+from anychip.torchbase.scaled import SCALED_DTYPES
 
 TORCH_DTYPES: dict[DType, torch.dtype] = {
     DType.FLOAT32: torch.float32,
@@ -35,12 +37,14 @@ class IndexView(NamedTuple):
 class CacheViews(NamedTuple):
     """One layer's keys and values, [pages, page size, KV heads, head dim].
 
-    latent > 0: the values are that many elements of the keys, from the first.
+    latent > 0: the values are that many elements of the keys, from the first. held: of elements
+    that have scales; then the views are bytes, and a vector's scale lies behind it.
     """
 
     k: torch.Tensor
     v: torch.Tensor
     latent: int = 0
+    held: torch.dtype | None = None
 
     @property
     def halves(self) -> tuple[torch.Tensor, ...]:
@@ -65,12 +69,19 @@ def view_of(tensor: Tensor) -> torch.Tensor:
     return torch.as_strided(whole, tensor.shape, tensor.strides, tensor.offset // size)
 
 
+def _half_view(half: Tensor) -> torch.Tensor:
+    """A half of a cache; bytes where its vectors have scales."""
+    return view_of(replace(half, dtype=DType.UINT8) if half.dtype.is_scaled else half)
+
+
 def value_view(value: Value | None) -> Any:
     """What a kernel takes for an argument: a view, IndexView, CacheViews, or None."""
     if isinstance(value, IndexPair):
         return IndexView(view_of(value.device), value.host)
     if isinstance(value, CacheView):
-        return CacheViews(view_of(value.k), view_of(value.v), value.spec.group.latent)
+        group = value.spec.group
+        k, v = (_half_view(half) for half in (value.k, value.v))
+        return CacheViews(k, v, group.latent, SCALED_DTYPES.get(group.dtype))
     if isinstance(value, Weight):
         return None if value.dense is None else view_of(value.dense)
     return None if value is None else view_of(value)

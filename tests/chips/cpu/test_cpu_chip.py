@@ -11,12 +11,11 @@ from cpu_calls import CpuCalls, normal, relative
 
 from anychip.chips.cpu import build
 from anychip.chips.cpu.build import STATUS, KernelChoice, instruction_sets
-from anychip.chips.cpu.registration import CpuChip
+from anychip.chips.cpu.registration import CpuChip, usable_cores
 from anychip.contract.build import Verdict
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.compile import NoCompiler
 from anychip.contract.errors import ChipError, ContractError
-from anychip.contract.host import usable_cores
 from anychip.contract.operators import CallSpec
 from anychip.contract.registration import read_options
 from anychip.contract.tensor import TensorSpec

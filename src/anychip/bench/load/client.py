@@ -143,7 +143,8 @@ class LoadClient:
             raise LoadError(f"{place}: {error or type(error).__name__}") from error
         if response.status != 200:
             found = refusal(response.status, body)
-            raise LoadError(f"{place}: HTTP {found.status}: {found.text}")
+            hint = "; put the key into ANYCHIP_API_KEY" if found.status == 401 else ""
+            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}")
         return body
 
 

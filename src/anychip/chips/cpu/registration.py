@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 from array import array
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
 from anychip.contract.formats import PLAIN_FORMATS
-from anychip.contract.host import CoreUse, host_facts, usable_cores
+from anychip.contract.host import CoreUse, host_facts
 from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import (
     Capabilities,
@@ -174,6 +176,17 @@ def _open_kernels(wanted: str, choice: KernelChoice) -> tuple[KernelLibrary | No
             reason = error.fact.text
     LOG.warning("chip '%s' computes with numpy, many times slower than kernels: %s", CHIP, reason)
     return None, reason
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, and no more than its cgroup's quota allows."""
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = may or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
 
 
 def processor_name() -> str:

@@ -49,4 +49,5 @@ class TorchDeviceChip(TorchChip):
         """Torchbase's, in the order that suits the device."""
         floats = activation_dtypes(self._device.partition(":")[0])
         base = super().capabilities()
-        return replace(base, activation_dtypes=floats, cache_dtypes=floats)
+        scaled = (dtype for dtype in base.cache_dtypes if dtype.is_scaled)
+        return replace(base, activation_dtypes=floats, cache_dtypes=(*floats, *scaled))

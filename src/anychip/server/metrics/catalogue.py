@@ -323,7 +323,7 @@ SERVER = (
         "Age of the figures shown; source: engine (the process's last word) or device (its last "
         "reading).",
         "source",
-        absent="for the device: nothing was read yet",
+        absent="nothing was read yet",
     ),
     _counter("http_requests", "1", "HTTP requests by route.", "endpoint", "method"),
     _counter(

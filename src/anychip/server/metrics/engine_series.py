@@ -53,7 +53,7 @@ def engine_series(families: Families, engine: EngineView) -> Iterator[Family]:
     yield families.many("anychip_cached_tokens_total", tiers)
     yield from _of_steps(families, engine.figures)
     yield from _of_runs(families, engine.figures)
-    yield families.many("anychip_chip_errors_total", _chip_errors(engine))
+    yield families.many("anychip_chip_errors_total", engine.chip_errors)
 
 
 def _of_steps(families: Families, found: EngineFigures) -> Iterator[Family]:
@@ -81,15 +81,6 @@ def _of_runs(families: Families, found: EngineFigures) -> Iterator[Family]:
     faults = None if device is None else device.major_faults
     yield families.one("anychip_engine_major_page_faults_total", faults)
     yield families.one("anychip_engine_swap_bytes", None if device is None else device.swapped)
-
-
-def _chip_errors(engine: EngineView) -> Samples:
-    """Those that the engine survived, and those that ended one."""
-    found: Samples = {}
-    for counts in (engine.figures.chip_errors, engine.fatal_errors):
-        for fact, count in counts.items():
-            found[fact] = found.get(fact, 0) + count
-    return found
 
 
 def _by_state(families: Families, engine: EngineView) -> Iterator[Family]:

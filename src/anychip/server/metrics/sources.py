@@ -29,8 +29,8 @@ class EngineView(Protocol):
         """How often the engine process died."""
 
     @property
-    def fatal_errors(self) -> Mapping[tuple[str, str], int]:
-        """Chip errors that ended an engine process, by layer and kind."""
+    def chip_errors(self) -> Mapping[tuple[str, str], int]:
+        """Chip errors of all engine processes so far, by layer and kind."""
 
     @property
     def pid(self) -> int | None:

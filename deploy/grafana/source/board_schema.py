@@ -1,0 +1,246 @@
+"""From a list of panels to the JSON that Grafana imports (schema 39: Grafana 10.4 and later)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SCHEMA_VERSION = 39
+COLUMNS = 24
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+CHOSEN = 'chip=~"$chip",model_name=~"$model_name",instance=~"$instance"'
+FIRST = "anychip_engine_ready"
+"""Every server has it from its first moment, so the variables are read from it."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """expr: PromQL, in which `@` stands for the variables' matchers. legend: of one series."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """kind: timeseries, stat or bargauge. limit: the value from which it is drawn in red."""
+
+    title: str
+    description: str
+    unit: str
+    queries: tuple[Query, ...]
+    kind: str = "timeseries"
+    width: int = 8
+    height: int = 7
+    stacked: bool = False
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels under one heading."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """uid: what other dashboards link to."""
+
+    uid: str
+    title: str
+    description: str
+    rows: tuple[Row, ...]
+
+
+def rate(metric: str, labels: str = "") -> str:
+    """Per second, of a counter or of a part of a histogram."""
+    return f"rate({series(metric, labels)}[$__rate_interval])"
+
+
+def series(metric: str, labels: str = "") -> str:
+    """The metric of the servers that the variables choose."""
+    return f"{metric}{{@{',' + labels if labels else ''}}}"
+
+
+def quantile(share: float, histogram: str, by: str, labels: str = "") -> str:
+    """A quantile of a histogram, for each value of the labels `by`."""
+    buckets = rate(histogram + "_bucket", labels)
+    return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
+
+
+def mean(histogram: str, by: str, labels: str = "") -> str:
+    """The mean of a histogram, for each value of the labels `by`."""
+    total, count = rate(histogram + "_sum", labels), rate(histogram + "_count", labels)
+    return f"sum by ({by}) ({total}) / sum by ({by}) ({count})"
+
+
+def as_json(dashboard: Dashboard, others: Sequence[Dashboard]) -> dict[str, Any]:
+    """The dashboard with its variables, and links to the others."""
+    return {
+        "annotations": {"list": []},
+        "description": dashboard.description,
+        "editable": True,
+        "graphTooltip": 1,
+        "links": [_link(other) for other in others if other is not dashboard],
+        "panels": list(_panels(dashboard.rows)),
+        "refresh": "10s",
+        "schemaVersion": SCHEMA_VERSION,
+        "tags": ["anychip"],
+        "templating": {"list": _variables()},
+        "time": {"from": "now-30m", "to": "now"},
+        "timezone": "browser",
+        "title": dashboard.title,
+        "uid": dashboard.uid,
+        "version": 1,
+    }
+
+
+def _link(other: Dashboard) -> dict[str, Any]:
+    return {
+        "title": other.title,
+        "tooltip": other.description,
+        "type": "link",
+        "url": f"/d/{other.uid}",
+        "includeVars": True,
+        "keepTime": True,
+        "targetBlank": False,
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    chosen = 'chip=~"$chip"'
+    return [
+        {
+            "name": "datasource",
+            "label": "Prometheus",
+            "type": "datasource",
+            "query": "prometheus",
+            "current": {},
+            "hide": 0,
+        },
+        _variable("chip", "Chip", FIRST),
+        _variable("model_name", "Model", f"{FIRST}{{{chosen}}}"),
+        _variable("instance", "Server", f'{FIRST}{{{chosen},model_name=~"$model_name"}}'),
+    ]
+
+
+def _variable(name: str, label: str, metric: str) -> dict[str, Any]:
+    query = f"label_values({metric}, {name})"
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": SOURCE,
+        "definition": query,
+        "query": {"qryType": 1, "query": query, "refId": name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+        "hide": 0,
+    }
+
+
+def _panels(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    number, top = 1, 0
+    for row in rows:
+        place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "gridPos": place,
+            "panels": [],
+        }
+        number, top = number + 1, top + 1
+        left = line = 0
+        for panel in row.panels:
+            if left + panel.width > COLUMNS:
+                left, top, line = 0, top + line, 0
+            place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
+            yield _panel(panel, number, place)
+            number, left, line = number + 1, left + panel.width, max(line, panel.height)
+        top += line
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
+        "options": _OPTIONS[panel.kind],
+        "targets": [_target(query, at) for at, query in enumerate(panel.queries)],
+    }
+
+
+def _target(query: Query, at: int) -> dict[str, Any]:
+    return {
+        "refId": chr(ord("A") + at),
+        "datasource": SOURCE,
+        "editorMode": "code",
+        "expr": query.expr.replace("@", CHOSEN),
+        "legendFormat": query.legend,
+        "range": True,
+    }
+
+
+def _defaults(panel: Panel) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+    if panel.limit is not None:
+        steps.append({"color": "red", "value": panel.limit})
+    shown: dict[str, Any] = {
+        "unit": panel.unit,
+        "min": 0,
+        "thresholds": {"mode": "absolute", "steps": steps},
+        "color": {"mode": "palette-classic" if panel.kind == "timeseries" else "thresholds"},
+    }
+    if panel.unit == "percentunit":
+        shown["max"] = 1
+    if panel.kind == "timeseries":
+        shown["custom"] = _drawing(panel)
+    return shown
+
+
+def _drawing(panel: Panel) -> dict[str, Any]:
+    return {
+        "drawStyle": "line",
+        "lineWidth": 1,
+        "fillOpacity": 30 if panel.stacked else 5,
+        "showPoints": "never",
+        "spanNulls": False,
+        "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"},
+        "thresholdsStyle": {"mode": "off" if panel.limit is None else "line"},
+    }
+
+
+_REDUCED = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "timeseries": {
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    },
+    "stat": {
+        "reduceOptions": _REDUCED,
+        "colorMode": "value",
+        "graphMode": "area",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "textMode": "auto",
+    },
+    "bargauge": {
+        "reduceOptions": _REDUCED,
+        "displayMode": "gradient",
+        "orientation": "horizontal",
+        "showUnfilled": True,
+    },
+}

@@ -1,0 +1,68 @@
+"""Which runs are made, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+from tune_cases import CHUNK, LOAD, RUNNING, VARIABLES, plan
+
+from anychip.bench.tune.plan import (
+    BASE,
+    Configuration,
+    differences,
+    left_s,
+    one_by_one,
+    ordered,
+    powers,
+    together,
+)
+
+
+def test_one_variable_at_a_time() -> None:
+    labels = [one.label for one in one_by_one(VARIABLES)]
+    assert labels == ["base", f"{RUNNING} 4", f"{RUNNING} 8", f"{CHUNK} 512"]
+    assert all(len(one.changes) < 2 for one in one_by_one(VARIABLES))
+
+
+def test_the_best_of_each_are_put_together_and_measured_again_alone() -> None:
+    both = together(VARIABLES, {CHUNK: "512", RUNNING: "8"})
+    assert [one.label for one in both] == [
+        "base",
+        f"{RUNNING} 8",
+        f"{CHUNK} 512",
+        f"{RUNNING} 8 {CHUNK} 512",
+    ]
+    assert together(VARIABLES, {RUNNING: "4"}) == (BASE, Configuration(((RUNNING, "4"),)))
+    assert together(VARIABLES, {}) == ()
+
+
+def test_the_order_turns_around_from_repeat_to_repeat() -> None:
+    found = one_by_one(VARIABLES)
+    assert ordered(found, 0) == found == ordered(found, 2)
+    assert ordered(found, 1) == found[::-1]
+
+
+@pytest.mark.parametrize(
+    ("window", "base", "found"),
+    [
+        (1, 64, (1,)),
+        (1, 1, ()),
+        (20, 64, (1, 2, 4, 8, 16)),
+        (64, 64, (4, 8, 16, 32)),
+        (1000, 64, (32, 128, 256, 512)),
+    ],
+)
+def test_candidates_are_powers_of_two_up_to_the_window(window, base, found) -> None:
+    assert powers(window, base) == found
+
+
+def test_the_time_left_is_that_of_the_runs_so_far() -> None:
+    assert left_s([], 4) is None
+    assert left_s([2.0, 4.0], 6) == 12.0
+    assert left_s([2.0], 1) == 0.0
+
+
+def test_a_plan_of_other_runs_has_another_hash_and_says_where() -> None:
+    other = plan(repeats=4)
+    assert plan().hash == plan().hash != other.hash
+    assert differences(plan(), other) == ["repeats: 3, 4"]
+    assert LOAD.requests == 10
