@@ -90,7 +90,9 @@ async def see(client: Getter, seconds: float) -> Seen:
     try:
         while not looking.done():
             info, device = await ask_info(client), await ask_device(client)
-            polls.append(Poll(stats=info.stats, utilization=device.utilization))
+            polls.append(
+                Poll(stats=info.stats, utilization=device.utilization, waiting=device.waiting)
+            )
             await asyncio.wait({looking}, timeout=0.25)
         await looking
     except LoadError:

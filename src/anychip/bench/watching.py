@@ -61,7 +61,12 @@ class Watching:
                 self._note(error)
                 return
             self.polls.append(
-                Poll(stats=info.stats, utilization=device.utilization, at_s=time.monotonic())
+                Poll(
+                    stats=info.stats,
+                    utilization=device.utilization,
+                    waiting=device.waiting,
+                    at_s=time.monotonic(),
+                )
             )
             await self._pause()
 
