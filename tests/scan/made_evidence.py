@@ -75,14 +75,13 @@ def look(steps=STEPS, loop=LOOP, http=HTTP, *, engine=(), busy=0.25, migrated=0,
     )
 
 
-def polls(count=4, utilization=None, first=None, **stats):
+def polls(count=4, utilization=None, first=None, waiting=None, **stats):
     """So many readings of the same; first: what was different in the first one."""
+    told = {"utilization": utilization, "waiting": waiting}
     values = {"running": 4, "pages_total": 100, "pages_free": 50, "pages_held": 50, **stats}
     firsts = SchedulerStats(**{**values, **(first or {})})
     later = SchedulerStats(**values)
-    return tuple(
-        Poll(stats=later if number else firsts, utilization=utilization) for number in range(count)
-    )
+    return tuple(Poll(stats=later if number else firsts, **told) for number in range(count))
 
 
 def seen(looks=None, read=None, device=None, memory=None, **stats):

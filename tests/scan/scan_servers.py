@@ -16,14 +16,14 @@ SLOW = ("lock_ms=60", "block_step=4", "disk_pages=32")
 
 
 @contextmanager
-def served(model, *options):
+def served(model, *options, **environ):
     """The real `anychip serve` on the fake chip, in a process of its own; yields its URL."""
     flags = [part for option in options for part in ("--chip-option", option)]
     command = [sys.executable, "-m", "anychip", "serve", "--model-path", str(model), "--port", "0"]
     process = subprocess.Popen(
         [*command, "--backend", "fake", "--max-total-tokens", "4096", *flags],
         stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **environ},
         text=True,
     )
     try:

@@ -100,7 +100,9 @@ def test_the_devices_series_are_read_off_the_metrics():
         'anychip_device_utilization_ratio{model_name="m",chip="c"} 0.5\n'
         'anychip_device_memory_free_bytes{model_name="m",chip="c",source="s"} 10\n'
         'anychip_device_pool_fragmentation_ratio{model_name="m",chip="c"} 0.25\n'
+        'anychip_requests_waiting{model_name="m",chip="c",reason="pages"} 3\n'
         "anychip_steps_total 5\n"
     )
-    assert device_reading(page) == DeviceReading(utilization=0.5, free=10.0, fragmentation=0.25)
+    told = {"utilization": 0.5, "free": 10.0, "fragmentation": 0.25, "waiting": {"pages": 3.0}}
+    assert device_reading(page) == DeviceReading(**told)
     assert device_reading("<html>") == DeviceReading()

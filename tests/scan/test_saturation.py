@@ -70,6 +70,19 @@ def test_retractions_are_kv_memory():
     assert causes([made.look()], made.polls(retractions=3), {}) == []
 
 
+@pytest.mark.parametrize(
+    ("waiting", "name"),
+    [
+        ({"pages": 2, "slots": 0}, ["KV memory"]),
+        ({"pages": 0, "slots": 2}, ["queue limit"]),
+        ({"pages": 0, "slots": 0, "tokens": 5}, []),
+    ],
+)
+def test_the_engines_word_for_a_wait_goes_before_what_the_books_look_like(waiting, name):
+    read = made.polls(waiting=waiting, queued=5, pages_free=2)
+    assert causes([made.look()], read, {}) == name
+
+
 def test_refused_calls_are_a_queue_limit():
     assert causes([made.look()], made.polls(), {"refused": 0.6}) == ["queue limit"]
 

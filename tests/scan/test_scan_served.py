@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -9,15 +10,18 @@ from pathlib import Path
 import made_evidence as made
 import msgspec
 import pytest
+from scan_servers import served
 
 from anychip.bench import sound
-from anychip.bench.scan_report import COLUMNS
-from anychip.cli import scan
+from anychip.bench.load.client import LoadClient
+from anychip.bench.scan import Plan, Scan
+from anychip.bench.scan_report import COLUMNS, summary
+from anychip.cli import diagnose, scan
 from anychip.config import ConfigError
 from anychip.contract.build import Finding, Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "load"))
-QUICK = ("--requests-per-level", "6", "--input-tokens", "8", "--output-tokens", "4")
+QUICK = ("--requests-per-level", "5", "--input-tokens", "8", "--output-tokens", "3")
 
 
 def scanned(url, *flags, levels="1,2,4"):
@@ -38,7 +42,9 @@ def test_a_lock_is_named_with_its_line(slow, no_doctor, capsys, tmp_path):
     assert [level["concurrency"] for level in levels] == [1, 2, 4]
     assert all(level["causes"][0] == "lock" for level in levels)
     assert any(level["running"] > 0 for level in levels)
-    assert all(level["figures"]["succeeded"] >= 6 for level in levels)
+    steps = [level["composition"] for level in levels if level["composition"]]
+    assert any(step["decoded"] > 0 and step["steps_per_second"] > 0 for step in steps)
+    assert all(level["figures"]["succeeded"] >= 5 for level in levels)
     assert found["law"]["rate"] > 0 and levels[1]["gain"][1] <= levels[1]["gain"][0]
     assert json.loads((tmp_path / "scan.json").read_text()) == found
     text = (tmp_path / "scan.md").read_text()
@@ -84,6 +90,49 @@ def test_a_server_that_is_not_ours(capsys):
     bodies = [body for _, body, _ in server.seen]
     assert {body["model"] for body in bodies} == {"sound"}
     assert isinstance(bodies[0]["prompt"], str) and "ignore_eos" not in bodies[0]
+
+
+class Stopper:
+    """Interrupts the scan when a level begins."""
+
+    def __init__(self, concurrency):
+        self.concurrency, self.levels = concurrency, []
+
+    def begins(self, concurrency, number, of, left_s):
+        if concurrency == self.concurrency:
+            asyncio.current_task().cancel()
+
+    def ended(self, level):
+        self.levels.append(level.concurrency)
+
+
+def test_an_interrupted_scan_keeps_its_levels():
+    from scripted_server import plain_server
+
+    async def load(url, stopper):
+        async with LoadClient(url, "sound") as client:
+            plan = Plan(levels=(1, 2, 4), requests=2, input=4, output=2)
+            return await Scan(client, plan, stopper).run()
+
+    with plain_server() as server:
+        stopper = Stopper(4)
+        found = asyncio.run(load(server.url, stopper))
+        assert found.interrupted and stopper.levels == [1, 2] and len(found.levels) == 2
+        assert summary(found)[0].startswith("interrupted")
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(load(server.url, Stopper(1)))
+
+
+def test_a_server_whose_key_is_not_the_admins(tiny, no_doctor, capsys, monkeypatch):
+    monkeypatch.setenv("ANYCHIP_API_KEY", "open")
+    keys = {"ANYCHIP_API_KEY": "open", "ANYCHIP_ADMIN_API_KEY": "boss"}
+    with served(tiny, **keys) as url:
+        assert scanned(url, levels="1,2") == 0
+        text = capsys.readouterr().out
+        assert "cause not known: no evidence from this server (no look at its threads" in text
+        assert "needs the admin key" in text
+        assert diagnose.run(["--url", url, "--seconds", "0.5"]) == 2
+        assert "needs the admin key" in capsys.readouterr().err
 
 
 def test_calls_that_are_all_refused_end_it():

@@ -27,7 +27,7 @@ from anychip.engine.evidence import Evidence, ProcessSeen
 from anychip.figures import MOST_COMMITTED
 
 Verdict = Literal["fine", "found", "unknown"]
-HERTZ = 100.0
+HERTZ = 50.0
 LONGEST_LOOK_S = 30.0
 
 IDLE = 0.9
@@ -90,7 +90,9 @@ async def see(client: Getter, seconds: float) -> Seen:
     try:
         while not looking.done():
             info, device = await ask_info(client), await ask_device(client)
-            polls.append(Poll(stats=info.stats, utilization=device.utilization))
+            polls.append(
+                Poll(stats=info.stats, utilization=device.utilization, waiting=device.waiting)
+            )
             await asyncio.wait({looking}, timeout=0.25)
         await looking
     except LoadError:
@@ -183,7 +185,7 @@ def _locks(seen: Seen, facts: Facts) -> Finding:
     name = "lock contention"
     if facts.lock is None:
         return Finding(name=name, verdict="unknown", evidence="no stacks were seen")
-    evidence = f"waits for locks: {facts.lock:.0%} of a thread's time"
+    evidence = f"waits for locks: {facts.lock:.0%} of a thread's time{_cores(seen)}"
     for found in saturated(facts):
         if found.name == "lock":
             switches = sum(process.voluntary_switches for process in seen.engines)
@@ -196,6 +198,15 @@ def _locks(seen: Seen, facts: Facts) -> Finding:
                 step=f"{found.cause.step}; anychip scan shows what it costs",
             )
     return Finding(name=name, verdict="fine", evidence=evidence)
+
+
+def _cores(seen: Seen) -> str:
+    """How evenly the cores are used: a lock for all leaves most of them idle."""
+    each = [look.machine.core_busy for look in seen.looks if look.machine.core_busy]
+    if not each:
+        return ""
+    means = [sum(shares) / len(shares) for shares in zip(*each, strict=False)]
+    return f"; cores busy {min(means):.0%} to {max(means):.0%}"
 
 
 def _paging(seen: Seen, facts: Facts) -> Finding:

@@ -35,10 +35,13 @@ FULL = 0.1
 
 
 class Poll(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of the engine's statistics. refused: share of the calls so far that were."""
+    """One reading of the engine's statistics. waiting: requests by reason, where told. at_s: of a
+    clock that never goes back."""
 
     stats: SchedulerStats
     utilization: float | None = None
+    waiting: dict[str, float] | None = None
+    at_s: float = 0.0
 
 
 def facts_of(
@@ -142,14 +145,17 @@ def _kv_memory(polls: Sequence[Poll], max_running: int) -> float | None:
     """Retractions to requests that ran, or the time in which free slots wait for pages."""
     if not polls:
         return None
-    waits = [_waits_for_pages(poll.stats, max_running) for poll in polls]
+    waits = [_waits_for_pages(poll, max_running) for poll in polls]
     first, last = polls[0].stats, polls[-1].stats
     retracted = last.retractions - first.retractions
     ran = max(1, max(poll.stats.running for poll in polls))
     return max(sum(waits) / len(waits), min(1.0, retracted / ran))
 
 
-def _waits_for_pages(stats: SchedulerStats, max_running: int) -> bool:
+def _waits_for_pages(poll: Poll, max_running: int) -> bool:
+    if poll.waiting is not None:
+        return poll.waiting.get("pages", 0) > 0
+    stats = poll.stats
     room = stats.pages_free + stats.pages_cached
     return stats.queued > 0 and stats.running < max_running and room < FULL * stats.pages_total
 
@@ -157,5 +163,11 @@ def _waits_for_pages(stats: SchedulerStats, max_running: int) -> bool:
 def _full_slots(polls: Sequence[Poll], max_running: int) -> float | None:
     if not polls:
         return None
-    full = [poll.stats.queued > 0 and poll.stats.running >= max_running for poll in polls]
+    full = [_waits_for_slots(poll, max_running) for poll in polls]
     return sum(full) / len(full)
+
+
+def _waits_for_slots(poll: Poll, max_running: int) -> bool:
+    if poll.waiting is not None:
+        return poll.waiting.get("slots", 0) > 0
+    return poll.stats.queued > 0 and poll.stats.running >= max_running

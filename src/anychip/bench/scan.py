@@ -40,6 +40,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     output: int = 64
 
 
+class Composition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step of the engine held, on average. decoded: tokens generated; prefilled: tokens of
+    prompts that were computed."""
+
+    steps_per_second: float
+    decoded: float
+    prefilled: float
+
+
 class Level(msgspec.Struct, frozen=True, kw_only=True):
     """One level. throughput: output tokens a second while every caller was busy. gain: to the
     level before, for each doubling. cause: what saturates, where anything does."""
@@ -49,6 +58,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     throughput: Estimate
     gain: Estimate | None
     running: float | None
+    composition: Composition | None
     facts: Facts
     causes: tuple[str, ...]
     texts: tuple[str, ...]
@@ -156,8 +166,6 @@ class Scan:
             async with watching:
                 run = await load.run()
             self._notes += [text for text in watching.troubles if text not in self._notes]
-        if run.interrupted:
-            raise asyncio.CancelledError
         return self._told(concurrency, (run, seconds, load.core), watching)
 
     @property
@@ -173,7 +181,7 @@ class Scan:
         figures = figures_of(run)
         throughput = steady(run, seconds)
         refused = figures.errors.get("busy", 0) / figures.requests
-        facts, running = Facts(load_generator=used), None
+        facts, running, composition = Facts(load_generator=used), None, None
         if self._info is not None:
             facts = facts_of(
                 watched.looks,
@@ -182,6 +190,7 @@ class Scan:
                 refused=refused,
                 load_core=used,
             )
+            composition = composed(watched)
             running = sum(p.stats.running for p in watched.polls) / max(1, len(watched.polls))
         before = self._levels[-1] if self._levels else None
         found = tuple(saturated(facts))
@@ -191,6 +200,7 @@ class Scan:
             throughput=throughput,
             gain=None if before is None else gain(before, concurrency, throughput),
             running=running,
+            composition=composition,
             facts=facts,
             causes=tuple(one.name for one in found),
             texts=tuple(one.text for one in found),
@@ -222,8 +232,27 @@ class Scan:
         return {"temperature": 0} if self._info is None else {"temperature": 0, "ignore_eos": True}
 
 
+def composed(watched: Watching) -> Composition | None:
+    """From the first reading of the engine's books to the last; None where no step lay between."""
+    if len(watched.polls) < 2:
+        return None
+    first, last = watched.polls[0], watched.polls[-1]
+    steps = last.stats.steps - first.stats.steps
+    if steps <= 0 or last.at_s <= first.at_s:
+        return None
+    computed = [poll.stats.prompt_tokens - poll.stats.cached_tokens for poll in (first, last)]
+    return Composition(
+        steps_per_second=steps / (last.at_s - first.at_s),
+        decoded=(last.stats.generated_tokens - first.stats.generated_tokens) / steps,
+        prefilled=(computed[1] - computed[0]) / steps,
+    )
+
+
 def _check_any(run: Run, concurrency: int) -> None:
-    """Raises LoadError where not a single call was answered."""
+    """Raises LoadError where not a single call was answered, CancelledError for a load that was
+    interrupted: closed loops keep that to themselves."""
+    if run.interrupted:
+        raise asyncio.CancelledError
     failures = [answer.failure for answer in run.answers if answer.failure is not None]
     if failures and len(failures) == len(run.answers):
         text = f"{failures[0].kind}: {failures[0].text}"

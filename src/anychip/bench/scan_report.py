@@ -8,19 +8,20 @@ from typing import Any
 import msgspec
 
 from anychip.bench.load.bootstrap import Distribution, Estimate
-from anychip.bench.scan import FLAT, Found, Level
+from anychip.bench.scan import FLAT, Composition, Found, Level
 
 SCHEMA = 1
 COLUMNS = (
     *("at once", "answers", "tokens/s", "x per doubling", "TTFT ms", "TPOT ms"),
-    *("running", "chip", "saturates"),
+    *("running", "a step", "chip", "saturates"),
 )
 LEGEND = (
     "Closed loop: each caller sends its next request when it has its answer, so the queues that "
     "arrivals of their own would make are not seen. tokens/s: output tokens while all callers were "
     "busy [95 % interval over slices of the time]. x per doubling: what twice the requests "
-    "multiplied that by. TTFT, TPOT: median. running: requests that held a slot, mean. chip: share "
-    "of the time that it was busy."
+    "multiplied that by. TTFT, TPOT: median. running: requests that held a slot, mean. a step: "
+    "tokens that it generated and tokens of prompts that it computed, mean. chip: share of the "
+    "time that it was busy."
 )
 
 
@@ -40,6 +41,7 @@ def _row(level: Level) -> tuple[str, ...]:
         _median(figures.ttft),
         _median(figures.tpot),
         "-" if level.running is None else f"{level.running:.1f}",
+        _step(level.composition),
         "-" if level.facts.chip is None else f"{level.facts.chip:.0%}",
         ", ".join(level.causes) or "-",
     )
@@ -48,6 +50,12 @@ def _row(level: Level) -> tuple[str, ...]:
 def _estimate(value: Estimate, text: str) -> str:
     exact, low, high = (text.format(x) for x in (value.value, value.low, value.high))
     return f"{exact} [{low}, {high}]"
+
+
+def _step(composition: Composition | None) -> str:
+    if composition is None:
+        return "-"
+    return f"{composition.decoded:.1f} + {composition.prefilled:.1f}"
 
 
 def _median(values: Distribution | None) -> str:

@@ -17,6 +17,7 @@ from anychip.plan import SchedulerStats
 NOT_OURS = "this server is not one of ours: it tells nothing of its inside"
 
 _DEVICE = "anychip_device_"
+_WAITING = "anychip_requests_waiting"
 _SERIES = {
     "utilization": _DEVICE + "utilization_ratio",
     "capacity": _DEVICE + "memory_capacity_bytes",
@@ -54,10 +55,10 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
-    """The device's own word; None where it does not tell. Bytes; shares of 0 to 1.
+    """What /metrics tells beside the books; None where it does not. Bytes; shares of 0 to 1.
 
     largest: the largest single allocation that would succeed. fragmentation: share of the pool's
-    blocks that nobody asked for.
+    blocks that nobody asked for. waiting: requests by the reason that they wait for.
     """
 
     utilization: float | None = None
@@ -67,6 +68,7 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     pool_used: float | None = None
     pool_cached: float | None = None
     fragmentation: float | None = None
+    waiting: dict[str, float] | None = None
 
 
 async def ask_info(client: Getter) -> ServerInfo:
@@ -91,13 +93,12 @@ def device_reading(text: str) -> DeviceReading:
         families = list(text_string_to_metric_families(text))
     except ValueError:  # what the parser raises for what is no page of metrics
         return DeviceReading()
-    found = {
-        names[sample.name]: float(sample.value)
-        for family in families
-        for sample in family.samples
-        if sample.name in names
+    samples = [sample for family in families for sample in family.samples]
+    found = {names[one.name]: float(one.value) for one in samples if one.name in names}
+    waiting = {
+        one.labels.get("reason", ""): float(one.value) for one in samples if one.name == _WAITING
     }
-    return DeviceReading(**found)
+    return DeviceReading(**found, waiting=waiting or None)
 
 
 async def ask_stacks(client: Getter, seconds: float, hertz: float) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from anychip.bench.facts import Poll
@@ -11,7 +12,7 @@ from anychip.bench.server_view import Getter, ask_device, ask_info, ask_stacks
 from anychip.engine.evidence import Evidence
 
 POLL_S = 0.25
-HERTZ = 100.0
+HERTZ = 50.0
 
 
 class Watching:
@@ -59,7 +60,14 @@ class Watching:
             except LoadError as error:
                 self._note(error)
                 return
-            self.polls.append(Poll(stats=info.stats, utilization=device.utilization))
+            self.polls.append(
+                Poll(
+                    stats=info.stats,
+                    utilization=device.utilization,
+                    waiting=device.waiting,
+                    at_s=time.monotonic(),
+                )
+            )
             await self._pause()
 
     async def _pause(self) -> None:

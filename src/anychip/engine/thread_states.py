@@ -24,7 +24,7 @@ _FUTEX_CALLS = {"x86_64": (202, 449, 455), "aarch64": (98, 449, 455)}
 _NEAR_BYTES = 256
 """The interpreter's lock is several words, which lie together; other locks are not near them."""
 _TRIES, _ENOUGH = 500, 3
-_LOOKS_AGAIN, _PAUSE_US = 3, 100
+_LOOKS_AGAIN, _PAUSE_US = 2, 60
 """Between two looks at a thread the interpreter is held, for these microseconds."""
 
 
