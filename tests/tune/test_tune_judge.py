@@ -39,10 +39,25 @@ def test_the_interval_of_a_mean() -> None:
 
 
 def test_what_drifts_for_all_alike_is_no_noise_of_a_pair() -> None:
-    base, other = [100.0, 80.0, 60.0], [105.0, 85.5, 64.5]
+    base, other = [100.0, 80.0, 60.0], [105.0, 85.0, 63.5]
     assert verdict(paired(other, base), 1) == "better"
     assert verdict(paired(other, base), -1) == "worse"
     assert verdict(unpaired(other, base), 1) == "noise"
+
+
+def test_a_pair_is_compared_by_its_factor() -> None:
+    found = paired([math.exp(v) for v in (1, 2, 3)], [1.0, 1.0, 1.0])
+    assert math.log1p(found.value) == pytest.approx(2)
+    assert math.log1p(found.low) == pytest.approx(2 - 4.303 / math.sqrt(3))
+    slow = paired([10.0, 20.0, 15.0], [100.0, 150.0, 180.0])
+    assert -1 < slow.low < slow.value < slow.high < 0
+
+
+def test_where_a_figure_is_0_differences_are_compared() -> None:
+    assert paired([0.0, 2.0, 4.0], [1.0, 1.0, 1.0]).value == 1.0
+    assert paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]).value == 2.0
+    with_zero = series((0.0, 1.0, 2.0)), series((1.0, 2.0, 3.0), EIGHT), series((1.0,) * 3, FOUR)
+    assert coupling([*with_zero, series((2.0,) * 3, EIGHT, SMALL)], "throughput") is None
 
 
 def test_an_interval_that_holds_0_is_noise() -> None:
@@ -50,11 +65,15 @@ def test_an_interval_that_holds_0_is_noise() -> None:
 
 
 def test_welchs_interval() -> None:
-    found = unpaired([10.0, 12.0, 14.0], [1.0, 2.0, 3.0])
-    # Variances 4 and 1 of three each: 5 / 3 in all, (5/3)^2 / ((4/3)^2/2 + (1/3)^2/2) = 2.94.
-    assert found.value == 10.0
-    assert found.high - 10 == pytest.approx(4.303 * math.sqrt(5 / 3))
-    assert unpaired([2.0, 2.0], [1.0, 1.0]).low == 1.0
+    found = unpaired([10.0, 12.0, 14.0], [0.0, 2.0, 4.0])
+    # Variances 4 and 4 of three each: 8 / 3 in all, and 4 degrees of freedom.
+    assert found.value == 5.0  # as a share of the others' mean
+    assert found.high - 5 == pytest.approx(2.776 * math.sqrt(8 / 3) / 2)
+    logs = unpaired([math.exp(v) for v in (10, 12, 14)], [math.exp(v) for v in (1, 2, 3)])
+    # Variances 4 and 1: 5 / 3 in all, (5/3)^2 / ((4/3)^2/2 + (1/3)^2/2) = 2.94.
+    assert math.log1p(logs.value) == pytest.approx(10)
+    assert math.log1p(logs.high) == pytest.approx(10 + 4.303 * math.sqrt(5 / 3))
+    assert unpaired([2.0, 2.0], [1.0, 1.0]).low == pytest.approx(1.0)
     assert unpaired([2.0], [1.0, 1.0]).high == math.inf
 
 
@@ -102,19 +121,19 @@ def test_the_best_of_each_variable() -> None:
 @pytest.mark.parametrize(
     ("together", "kind"),
     [
-        ((180.0, 182.5, 178.0), "they help each other"),
+        ((190.0, 192.5, 188.0), "they help each other"),
         ((140.0, 142.2, 138.0), "they get in each other's way"),
-        ((161.0, 161.5, 157.0), "their gains add up"),
+        ((168.0, 171.6, 164.5), "each gains its own"),
     ],
 )
-def test_coupling_is_what_both_gain_beyond_the_sum(together, kind) -> None:
+def test_coupling_is_what_both_gain_beyond_the_product(together, kind) -> None:
     alone = [
         series(BASE),
-        series([v + 40 for v in BASE], EIGHT),
-        series([v + 20 for v in BASE], SMALL),
+        series([1.4 * v for v in BASE], EIGHT),
+        series([1.2 * v for v in BASE], SMALL),
     ]
     found = coupling([*alone, series(together, EIGHT, SMALL)], "throughput")
     assert found is not None
     assert found.kind == kind
-    assert found.beyond.value == pytest.approx(sum(together) / 3 - 160)
+    assert found.beyond.value == pytest.approx(sum(together) / 3 / 168 - 1, abs=0.002)
     assert coupling(alone, "throughput") is None

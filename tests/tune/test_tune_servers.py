@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import dawdling_chip
+import msgspec
 import pytest
 
+import anychip.bench.tune.prepare as prepare_module
 from anychip.bench.load.calls import Answer, Failure, LoadError, Run
 from anychip.bench.load.figures import Slo
 from anychip.bench.load.scaling import Scaling
@@ -15,6 +18,7 @@ from anychip.bench.tune.budget import check_lengths, find_budget, pages_each, wi
 from anychip.bench.tune.measure import Asked, measure, measured
 from anychip.bench.tune.prepare import NotSound, Question, prepare, soundness
 from anychip.bench.tune.servers import Server, ServerFailed
+from anychip.bench.tune.state import Runs
 from anychip.config import ConfigError, ServeConfig
 from anychip.contract.build import Finding, Verdict
 from anychip.model.tiny import write_tiny
@@ -142,14 +146,22 @@ def test_a_chip_that_is_not_sound_is_not_tuned() -> None:
     assert "next: look for another device" in str(refused.value)
 
 
-def test_who_forces_it_is_told_that_the_chip_is_not_sound(site, tmp_path) -> None:
+def test_who_forces_it_is_told_and_goes_on_as_it_began(site, tmp_path, monkeypatch) -> None:
     config = config_of(site, chip_option={"red": "true"})
     file = site / "trace.csv"
     files = {"file": file, "trace": read_trace(file), "output": tmp_path}
     question = Question(config=config, local=config, force=True, **files)
     said: list[str] = []
     forced = prepare(question, said.append)
+    smaller = msgspec.structs.replace(forced.budget, window=2)
     assert forced.forced
     assert forced.doctor.startswith("doctor: RED, tuned because of --force: device: ones")
     assert forced.plan.variables[0].values == ("1", "2", "4", "8")
-    assert any(line.startswith("batch window: 8 fit at once (all of them)") for line in said)
+    with Runs(tmp_path, forced.plan, resume=False):
+        pass
+    later = dataclasses.replace(question, resume=True)
+    monkeypatch.setattr(prepare_module, "find_budget", lambda config, lengths: smaller)
+    monkeypatch.setattr(prepare_module, "examine", lambda config: ())
+    assert prepare(later, said.append).plan.variables == forced.plan.variables
+    assert prepare(question, said.append).plan.variables[0].values == ("1", "2")
+    assert any(line.startswith("batch window: 8 of them at once (all)") for line in said)

@@ -30,7 +30,7 @@ def test_runs_are_found_again(tmp_path) -> None:
 def test_a_line_that_a_crash_tore_is_left_out_and_written_over(tmp_path) -> None:
     with Runs(tmp_path, plan(), resume=False) as runs:
         runs.add(done(0, BASE))
-        runs.add(done(0, FOUR))
+        runs.add(done(0, FOUR, measured=None, broken="a long reason " * 50))
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes()[:-20])
     with Runs(tmp_path, plan(), resume=True) as runs:

@@ -79,20 +79,18 @@ def against(one: Series, base: Series, key: str) -> str:
 
 
 def percent(difference: Interval, base: float) -> str:
-    """A difference as a share of the base's value; nothing can be a share of nothing."""
+    """A share of the base's value; nothing can be a share of nothing."""
     if not base:
         return f"{difference.value:+.4g} from 0"
-    found = difference.times(100 / base)
+    found = difference.times(100)
     if math.isinf(found.high):
         return f"{found.value:+.1f} %"
     return f"{found.value:+.1f} % [{found.low:+.1f}, {found.high:+.1f}]"
 
 
 def _coupling_text(found: Coupling, objective: str) -> str:
-    figure = FIGURES[objective]
-    beyond = found.beyond.times(figure.scale)
-    span = f"{beyond.value:+.4g} [{beyond.low:+.4g}, {beyond.high:+.4g}] {figure.unit}"
-    return f"coupling: {found.kind}: together they gain {span} beyond the sum of each alone"
+    beyond, name = percent(found.beyond, 1.0), FIGURES[objective].name
+    return f"coupling: {found.kind}: {name} is {beyond} better than the product of each alone"
 
 
 def _lost(series: Sequence[Series]) -> list[str]:

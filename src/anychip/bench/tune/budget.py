@@ -36,9 +36,10 @@ Pages = Callable[[int], int]
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """memory: bytes by use. pages, page_size: of the cache, at the window. mean, longest: tokens of
-    a request, prompt and answer. window: the batch window, the most requests of the mean length that fit at once, no
-    more than there are. at_longest: of the longest. running, chunk: what the base has, given or
-    chosen. context: the longest sequence that the server takes. fingerprint: machine and chip."""
+    a request, prompt and answer. window: the batch window, the most requests of the mean length
+    that fit at once, no more than there are. at_longest: of the longest. running, chunk: what the
+    base has, given or chosen. context: the longest sequence that the server takes. fingerprint:
+    machine and chip."""
 
     memory: dict[str, int]
     page_size: int
@@ -62,17 +63,18 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     def told(self) -> list[str]:
         """In words and figures, a line each."""
         sizes = ", ".join(f"{name} {_mib(size)}" for name, size in self.memory.items())
-        limit = "all of them" if self.window == self.requests else "no more do"
+        limit = "all" if self.window == self.requests else "no more fit"
         lines = [
             f"memory: {sizes}",
             f"cache: {self.pages:,} pages of {self.page_size} = {self.tokens:,} tokens",
             f"requests: {self.requests:,} of {self.mean:,.0f} tokens, the longest {self.longest:,}",
-            f"batch window: {self.window:,} fit at once ({limit}); of the longest {self.at_longest:,}",
+            f"batch window: {self.window:,} of them at once ({limit}), {self.at_longest:,} of the"
+            " longest",
         ]
         if self.running > self.window and self.window < self.requests:
             lines.append(
-                f"the base's --max-running-requests {self.running:,} is over the batch window: where all"
-                " slots are taken, some requests will have to give way"
+                f"the base's --max-running-requests {self.running:,} is over the batch window:"
+                " where all slots are taken, some requests will have to give way"
             )
         return lines
 

@@ -82,12 +82,43 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def paired(values: Sequence[float], base: Sequence[float]) -> Interval:
-    """How far values lie from the base's of the same repeats."""
-    return interval([value - other for value, other in zip(values, base, strict=True)])
+    """By how much values exceed the base's of the same repeats, as a share of the base's.
+
+    Of their mean factor: what slows a machine down slows all down by a factor. Where one of them is
+    0, of the mean difference, as a share of the base's mean (of 1 where that is 0).
+    """
+    pairs = list(zip(values, base, strict=True))
+    if _positive(values, base):
+        return _as_share(interval([math.log(value / other) for value, other in pairs]))
+    scale = math.fsum(base) / len(base) or 1.0
+    return interval([(value - other) / scale for value, other in pairs])
 
 
 def unpaired(values: Sequence[float], others: Sequence[float]) -> Interval:
-    """How far values lie from those of another day: Welch's interval."""
+    """The same of values of another day, which are no pairs: Welch's interval."""
+    if _positive(values, others):
+        return _as_share(_welch([math.log(v) for v in values], [math.log(v) for v in others]))
+    scale = math.fsum(others) / len(others) or 1.0
+    return _welch(values, others).times(1 / scale)
+
+
+def _positive(*several: Sequence[float]) -> bool:
+    return all(value > 0 for values in several for value in values)
+
+
+_LARGEST_LOG = 700.0
+
+
+def _as_share(logs: Interval) -> Interval:
+    """From logarithms of factors."""
+    return Interval(*(_share(end) for end in (logs.value, logs.low, logs.high)))
+
+
+def _share(log: float) -> float:
+    return math.inf if log > _LARGEST_LOG else math.expm1(log)
+
+
+def _welch(values: Sequence[float], others: Sequence[float]) -> Interval:
     mean = math.fsum(values) / len(values) - math.fsum(others) / len(others)
     if min(len(values), len(others)) < 2:
         return Interval(mean, -math.inf, math.inf)
@@ -172,29 +203,29 @@ def _beats(one: Series, other: Series, objective: str) -> bool:
 
 
 class Coupling(msgspec.Struct, frozen=True, kw_only=True):
-    """What the best of each together gain beyond the sum of what each gains alone, in the
-    objective's unit. kind: for people."""
+    """What the best of each gain together beyond the product of what each gains alone, as a share.
+    kind: for people."""
 
     beyond: Interval
-    kind: Literal["they help each other", "they get in each other's way", "their gains add up"]
+    kind: Literal["they help each other", "they get in each other's way", "each gains its own"]
 
 
 def coupling(series: Sequence[Series], objective: str) -> Coupling | None:
-    """Of the second pass; None where there was nothing to put together."""
+    """Of the second pass; None where there was nothing to put together, or a figure is 0."""
     base = _base(series)
-    all_of_them = next((one for one in series if len(one.configuration.changes) > 1), None)
+    both = next((one for one in series if len(one.configuration.changes) > 1), None)
     singles = [one for one in series if len(one.configuration.changes) == 1]
-    needed = [base, *singles] + ([all_of_them] if all_of_them else [])
-    if all_of_them is None or any(objective not in one.values for one in needed):
+    needed = [one.values.get(objective, ()) for one in (base, *singles, *([both] if both else []))]
+    if both is None or not all(needed) or not _positive(*needed):
         return None
-    better, start = FIGURES[objective].better, base.values[objective]
-    beyond = [
-        better * (both - zero - math.fsum(one.values[objective][row] - zero for one in singles))
-        for row, (both, zero) in enumerate(zip(all_of_them.values[objective], start, strict=True))
-    ]
-    found = interval(beyond)
+    zero, *alone, together = ([math.log(value) for value in values] for values in needed)
+    rows = range(len(zero))
+    gains = [sum(each[row] - zero[row] for each in alone) for row in rows]
+    better = FIGURES[objective].better
+    beyond = [better * (together[row] - zero[row] - gains[row]) for row in rows]
+    found = _as_share(interval(beyond))
     kinds: Mapping[Verdict, Literal["they help each other", "they get in each other's way"]] = {
         "better": "they help each other",
         "worse": "they get in each other's way",
     }
-    return Coupling(beyond=found, kind=kinds.get(verdict(found, 1), "their gains add up"))
+    return Coupling(beyond=found, kind=kinds.get(verdict(found, 1), "each gains its own"))

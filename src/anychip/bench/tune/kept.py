@@ -96,7 +96,7 @@ class _Head(msgspec.Struct):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of a configuration then and now. difference: now less then."""
+    """A figure of a configuration then and now. difference: as a share of what it was."""
 
     stage: Pass
     configuration: str

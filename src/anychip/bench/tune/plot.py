@@ -69,7 +69,7 @@ def _bars(kept: Kept) -> _Bars:
 def _shares(one: Series, base: Series) -> dict[str, Interval]:
     means = {key: interval(values).value for key, values in base.values.items()}
     return {
-        key: paired(one.values[key], base.values[key]).times(100 / means[key])
+        key: paired(one.values[key], base.values[key]).times(100)
         for key in one.values
         if means.get(key) and len(one.values[key]) > 1
     }

@@ -18,8 +18,9 @@ from anychip.run.fingerprint import fingerprint_id
 from .budget import Budget, Lengths, examine, find_budget, red
 from .command import words_of
 from .measure import Asked
-from .plan import Load, Plan
-from .varying import CHUNK, RUNNING, asked_values, variables
+from .plan import Load, Plan, Variable
+from .state import begun_plan
+from .varying import CHUNK, RUNNING, asked_values, flag_of, variables
 
 
 class TuneError(RuntimeError):
@@ -78,12 +79,15 @@ def prepare(asked: Question, says: Callable[[str], None]) -> Prepared:
     for line in (doctor, *budget.told()):
         says(line)
     resolved = {RUNNING: budget.running, CHUNK: budget.chunk}
+    varied = variables(values, asked.config, budget.window, resolved)
+    if asked.resume and RUNNING not in values:
+        varied = _as_before(varied, begun_plan(asked.output))
     plan = Plan(
         base=words_of(asked.config),
         model=_model(asked),
         fingerprint_id=fingerprint_id(budget.fingerprint),
         load=_load(asked, lengths),
-        variables=variables(values, asked.config, budget.window, resolved),
+        variables=varied,
         repeats=asked.repeats,
         objective=asked.objective,
         slo_ms=(_ms(asked.slo.ttft_s), _ms(asked.slo.tpot_s)),
@@ -97,6 +101,13 @@ def prepare(asked: Question, says: Callable[[str], None]) -> Prepared:
         forced=forced,
         notes=asked.trace.notes,
     )
+
+
+def _as_before(varied: tuple[Variable, ...], before: Plan | None) -> tuple[Variable, ...]:
+    """The same with the powers of two that the first start had: another program may use more of the
+    memory now, and that is no other question."""
+    powers = [v for v in before.variables if v.flag == flag_of(RUNNING)] if before else []
+    return tuple(next((p for p in powers if p.flag == v.flag), v) for v in varied)
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -62,6 +62,15 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         )
 
 
+def begun_plan(folder: Path) -> Plan | None:
+    """Of the runs in a folder; None where it has none that can be read."""
+    try:
+        with (folder / NAME).open("rb") as file:
+            return msgspec.json.decode(file.readline(), type=_Header).plan
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return None
+
+
 class Runs:
     """The runs of one plan in a folder. Use it as a context manager.
 

@@ -53,7 +53,7 @@ def _cells(one: Series, base: Series, key: str) -> tuple[str, str]:
     found = interval(one.values[key]).times(figure.scale)
     shown = number(found.value)
     if len(one.values[key]) > 1:
-        shown += f" [{number(found.low)}, {number(found.high)}]"
+        shown += f" [{number(max(0.0, found.low))}, {number(found.high)}]"
     if one is base or key not in base.values:
         return shown, ""
     difference, before = paired(one.values[key], base.values[key]), interval(base.values[key]).value
