@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import tempfile
 import threading
 
 import numpy as np
@@ -11,24 +9,11 @@ import pytest
 import strict_calls
 
 from anychip.contract.errors import ChipError, ContractError
+from dropped_pages import major_faults, need_dropped_pages
 
 
 def holders():
     return [thread for thread in threading.enumerate() if thread.name == "chip-lock"]
-
-
-def major_faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-
-
-def on_a_disk():
-    """Whether reading dropped pages of a temporary file makes major faults here."""
-    from anychip.chips.fake.memory_slow import HostBacking
-
-    backing, before = HostBacking(4), major_faults()
-    backing.touch()
-    backing.close()
-    return major_faults() > before
 
 
 def test_blocks_are_powers_of_the_step_and_told():
@@ -54,8 +39,7 @@ def test_a_lock_that_launches_wait_for():
 
 
 def test_waits_read_pages_from_the_disk():
-    if not on_a_disk():
-        pytest.skip(f"{tempfile.gettempdir()} is not on a disk whose pages can be dropped")
+    need_dropped_pages()
     chip, before = strict_calls.opened(disk_pages=32), major_faults()
     chip.queue.synchronize(None)
     assert major_faults() - before >= 16
