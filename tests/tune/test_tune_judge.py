@@ -7,7 +7,9 @@ import math
 import pytest
 from tune_cases import CHUNK, RUNNING, VARIABLES, series
 
+from anychip.bench.tune.advice import percent
 from anychip.bench.tune.judge import (
+    Interval,
     best_of_each,
     coupling,
     interval,
@@ -51,6 +53,13 @@ def test_a_pair_is_compared_by_its_factor() -> None:
     assert math.log1p(found.low) == pytest.approx(2 - 4.303 / math.sqrt(3))
     slow = paired([10.0, 20.0, 15.0], [100.0, 150.0, 180.0])
     assert -1 < slow.low < slow.value < slow.high < 0
+
+
+def test_differences_in_words() -> None:
+    assert percent(Interval(0.25, -0.1, 0.5), 8.0) == "+25.0 % [-10.0, +50.0]"
+    assert percent(Interval(0.25, -0.99, 50.0), 8.0) == "+25.0 % [-99.0, over +999]"
+    assert percent(interval([0.25]), 8.0) == "+25.0 %"
+    assert percent(Interval(2.0, 1.0, 3.0), 0.0) == "+2 from 0"
 
 
 def test_where_a_figure_is_0_differences_are_compared() -> None:

@@ -58,6 +58,7 @@ def test_what_was_asked_for_takes_the_place_of_powers_of_two() -> None:
         ("port", "1,2", "tune starts its servers itself"),
         ("api-key", "a,b", "nothing to do with speed"),
         ("log-level", "info", "nothing to do with speed"),
+        ("record", "a,b", "nothing to do with speed"),
         ("chip-option", "a=1", "NAME=VALUE pairs"),
         ("page-sise", "16", "the nearest is --page-size"),
         ("mem-frac", "0.5", "there is no flag --mem-frac"),
@@ -81,11 +82,15 @@ def test_words_are_what_differs_from_the_defaults() -> None:
         disable_radix_cache=True,
         api_key="secret",
         port=5,
+        record="file",
+        log_level="debug",
+        max_concurrent_requests=7,
     )
     words = words_of(config)
     assert sorted(words[words.index("--chip-option") :: 2])[0] == "--chip-option"
     assert set(words) == {
         "--model-path", "m", "--chip-option", "memory=1G", "watchdog=2", "--disable-radix-cache",
+        "--max-concurrent-requests", "7",
     }  # fmt: skip
 
 

@@ -11,18 +11,19 @@ from .command import replaced
 from .judge import FIGURES, Coupling, Interval, Series, coupling, interval, paired, verdict, winner
 from .plan import BASE, Configuration, Plan
 
-ENOUGH = 2
-"""Repeats at least, or nothing is known of the noise."""
+MOST = 999.0
+"""Per cent: what reaches further says that nothing is known."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """configuration: what differs from the base. words: of `anychip serve`. reasons: sentences.
-    coupling: None where there were not two to put together."""
+    coupling: None where there were not two to put together. final: all runs are made."""
 
     configuration: Configuration
     words: tuple[str, ...]
     reasons: tuple[str, ...]
     coupling: Coupling | None = None
+    final: bool = True
 
 
 def advise(plan: Plan, first: Sequence[Series], second: Sequence[Series]) -> Advice:
@@ -52,9 +53,8 @@ def advise(plan: Plan, first: Sequence[Series], second: Sequence[Series]) -> Adv
 
 def no_advice(plan: Plan) -> Advice:
     """Of runs that are not all there."""
-    return _base(
-        plan, ["not all runs are made, so nothing is recommended yet: go on with --resume"]
-    )
+    text = "not all runs are made, so nothing is recommended yet: go on with --resume"
+    return Advice(configuration=BASE, words=plan.base, reasons=(text,), final=False)
 
 
 def _base(plan: Plan, reasons: Sequence[str]) -> Advice:
@@ -85,7 +85,8 @@ def percent(difference: Interval, base: float) -> str:
     found = difference.times(100)
     if math.isinf(found.high):
         return f"{found.value:+.1f} %"
-    return f"{found.value:+.1f} % [{found.low:+.1f}, {found.high:+.1f}]"
+    high = f"{found.high:+.1f}" if found.high < MOST else f"over +{MOST:.0f}"
+    return f"{found.value:+.1f} % [{found.low:+.1f}, {high}]"
 
 
 def _coupling_text(found: Coupling, objective: str) -> str:

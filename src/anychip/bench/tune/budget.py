@@ -204,11 +204,6 @@ def answer_doctor(question: Mapping[str, Any]) -> list[Any]:
     return [msgspec.to_builtins(finding) for finding in doctor(config, model=True)]
 
 
-def red(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that make speed meaningless."""
-    return [finding for finding in findings if finding.verdict is Verdict.BAD]
-
-
 def _question(config: ServeConfig, lengths: Lengths) -> dict[str, Any]:
     """No key leaves this process."""
     bare = replace(config, api_key=None, admin_api_key=None, ssl_keyfile_password=None)

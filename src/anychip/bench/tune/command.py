@@ -5,10 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from anychip.config import HTTP_ALONE, ServeConfig
+from anychip.config import ServeConfig
 from anychip.flags import settings_of
 
-_LEFT_OUT = (*HTTP_ALONE, "config_file", "log_requests", "log_requests_level")
+_LEFT_OUT_GROUPS = ("record and replay", "logs and traces")
+_LEFT_OUT = (
+    "host",
+    "port",
+    "api_key_file",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_ca_certs",
+    "config_file",
+    "log_level",
+    "log_requests",
+    "log_requests_level",
+)
 """How servers listen, who may ask and what they write: not what tune decides."""
 
 
@@ -18,9 +30,12 @@ def words_of(config: ServeConfig) -> tuple[str, ...]:
     words: list[str] = []
     for setting in settings_of(ServeConfig):
         value = getattr(config, setting.field)
-        if not setting.flag.names or setting.field in _LEFT_OUT or setting.flag.secret:
+        flag = setting.flag
+        if flag.secret or flag.group in _LEFT_OUT_GROUPS or setting.field in _LEFT_OUT:
             continue
-        name = setting.flag.names[0]
+        if not flag.names:  # test hooks
+            continue
+        name = flag.names[0]
         if setting.repeated:
             words += [word for pair in value.items() for word in (name, "=".join(pair))]
         elif value != defaults[setting.field]:

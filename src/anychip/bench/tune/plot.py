@@ -9,6 +9,7 @@ from typing import Any
 from anychip.bench.load.calls import LoadError
 from anychip.bench.load.client import INSTALL
 
+from .advice import MOST
 from .judge import FIGURES, Interval, Series, interval, paired, verdict
 from .kept import Kept
 from .plan import BASE
@@ -83,7 +84,8 @@ def _panel(axis: Any, key: str, bars: Sequence[tuple[str, dict[str, Interval]]])
             continue
         found = shares[key]
         colour = _COLOURS[verdict(found, figure.better)]
-        ends = [[found.value - found.low], [found.high - found.value]]
+        high = max(found.value, min(found.high, MOST))  # or one wide one would hide the others
+        ends = [[found.value - found.low], [high - found.value]]
         axis.errorbar([found.value], [place], xerr=ends, fmt="o", color=colour, capsize=4)
     better = "right" if figure.better > 0 else "left"
     axis.set(title=f"{figure.name} ({better} is better)", xlabel="% against the base")

@@ -11,11 +11,12 @@ from anychip.bench.load.calls import LoadError
 from anychip.bench.load.figures import Slo
 from anychip.bench.load.scaling import Scaling
 from anychip.bench.load.traces import Trace
+from anychip.bench.sound import bad
 from anychip.config import ServeConfig
 from anychip.contract.build import Finding
 from anychip.run.fingerprint import fingerprint_id
 
-from .budget import Budget, Lengths, examine, find_budget, red
+from .budget import Budget, Lengths, examine, find_budget
 from .command import words_of
 from .measure import Asked
 from .plan import Load, Plan, Variable
@@ -154,7 +155,7 @@ def _model(asked: Question) -> str:
 
 def soundness(findings: Sequence[Finding], *, force: bool) -> tuple[str, bool]:
     """What the doctor says in one line, and whether it is overridden. Raises NotSound."""
-    wrong = red(findings)
+    wrong = bad(findings)
     if not wrong:
         return "doctor: nothing is red", False
     text = "; ".join(f"{finding.name}: {finding.text}" for finding in wrong)

@@ -95,7 +95,9 @@ def _varied(variable: Variable) -> str:
 
 
 def closing(kept: Kept) -> list[str]:
-    """Notes, the recommendation and its reasons."""
+    """Notes, the recommendation and its reasons, the command line last."""
+    if not kept.advice.final:
+        return [*kept.notes, *kept.advice.reasons]
     best = "the base" if kept.advice.configuration == BASE else kept.advice.configuration.label
     return [
         *kept.notes,
