@@ -87,8 +87,9 @@ class Load:
 
     def _note_end(self, output, whole: bool) -> None:
         if output.finish is FinishReason.ERROR:
-            assert any(text in output.error for text in self.errors), output.error
-            self.seen["error"] += 1
+            told = [text for text in self.errors if text in output.error]
+            assert told, output.error
+            self.seen.update(["error", *told])
         elif output.finish is not None:
             assert whole and output.finish is FinishReason.LENGTH
             self.seen["answered"] += 1

@@ -54,6 +54,7 @@ def test_every_answer_is_right_or_a_clear_error(model, tmp_path, seed):
     load = asyncio.run(go_through(config, len(kinds) + 1, errors, seed))
     assert json.loads(faults.read_text()) == []
     assert load.seen["error"] > len(kinds) and load.seen["answered"] > 40 and load.seen["left"]
+    assert load.seen["out of memory"]
 
 
 def test_a_wrong_answer_would_be_noticed(model, tmp_path):
