@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from anychip.address import server_url
+from anychip.bench.load.events import PromptDetails, Usage
 from anychip.cli.chat_answers import ChatError, Messages, Said, refused
 from anychip.server.listening import is_loopback
 
@@ -34,19 +35,9 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-
 class _Event(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Usage | None = None
     error: Any = None
 
 
@@ -201,8 +192,8 @@ def _data(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _of(event: _Event) -> Said:
-    usage = event.usage or _Usage()
-    details = usage.prompt_tokens_details or _PromptDetails()
+    usage = event.usage or Usage()
+    details = usage.prompt_tokens_details or PromptDetails()
     choice = event.choices[0] if event.choices else _Choice()
     delta = choice.delta or _Delta()
     return Said(

@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anychip.cli.load_flags import LoadOptions, flag
 from anychip.cli.output import drawing, say
 from anychip.config import ConfigError, FlagParser, own_values, parse
 from anychip.flags import Flag, add_flags, declared
 
 if TYPE_CHECKING:
     from anychip.bench.load.replay import Replay, Watcher, Wish
-    from anychip.bench.load.scaling import Scaling
 
 _GROUP = "replay"
+_flag = functools.partial(flag, group=_GROUP)
 WIDE = 150
 
 
-def _flag(
-    name: str,
-    help: str,
-    metavar: str = "N",
-    *,
-    low: float | None = None,
-    high: float | None = None,
-) -> Flag:
-    return Flag((name,), _GROUP, help, metavar, low=low, high=high)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
+class ReplayOptions(LoadOptions):
     """What is asked, when, and what is told of it."""
 
     url: str | None = declared(None, _flag("--url", "OpenAI-compatible server to ask", "URL"))
     model: str | None = declared(None, _flag("--model", "its name there [the first]", "NAME"))
-    speed: float = declared(
-        1.0, _flag("--speed", "of the time axis: 2 sends twice as fast", "X", low=1e-6, high=1e6)
-    )
     closed_loop: int | None = declared(
         None,
         _flag("--closed-loop", "N callers that wait for answers, not the trace's times", low=1),
@@ -52,18 +40,6 @@ class ReplayOptions:
     )
     free_length: bool = declared(
         False, _flag("--free-length", "let the model end its answers, not the trace")
-    )
-    scale_input: float = declared(
-        1.0, _flag("--scale-input", "prompt lengths times this", "X", low=1e-6, high=1000)
-    )
-    scale_output: float = declared(
-        1.0, _flag("--scale-output", "answer lengths times this", "X", low=1e-6, high=1000)
-    )
-    max_input: int | None = declared(
-        None, _flag("--max-input", "cut prompts at N tokens, once scaled", low=1)
-    )
-    max_output: int | None = declared(
-        None, _flag("--max-output", "cut answers at N tokens, once scaled", low=1)
     )
     prompts: str = declared(
         "ids",
@@ -77,12 +53,6 @@ class ReplayOptions:
     )
     vocab: int | None = declared(
         None, _flag("--vocab", "made-up prompts have ids below N [as the server tells]", low=2)
-    )
-    slo_ttft: float | None = declared(
-        None, _flag("--slo-ttft", "a good answer begins within so long", "MS", low=1e-3, high=1e9)
-    )
-    slo_tpot: float | None = declared(
-        None, _flag("--slo-tpot", "and takes so long a token at most", "MS", low=1e-3, high=1e9)
     )
     flush_cache: bool = declared(
         False, _flag("--flush-cache", "empty the server's prefix cache first (POST /flush_cache)")
@@ -139,7 +109,6 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _wish(file: Path, options: ReplayOptions, key: str | None) -> Wish:
-    from anychip.bench.load.figures import Slo
     from anychip.bench.load.prompts import Shape
     from anychip.bench.load.replay import Wish, refuse_speed
 
@@ -158,28 +127,13 @@ def _wish(file: Path, options: ReplayOptions, key: str | None) -> Wish:
             text=options.prompts == "text",
             free_length=options.free_length,
             exact=options.exact,
-            scaling=_scaling(options),
+            scaling=options.scaling(),
         ),
         flush=options.flush_cache,
-        slo=Slo(ttft_s=_seconds(options.slo_ttft), tpot_s=_seconds(options.slo_tpot)),
+        slo=options.slo(),
     )
     refuse_speed(wish)
     return wish
-
-
-def _scaling(options: ReplayOptions) -> Scaling:
-    from anychip.bench.load.scaling import Scaling
-
-    return Scaling(
-        input=options.scale_input,
-        output=options.scale_output,
-        max_input=options.max_input,
-        max_output=options.max_output,
-    )
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
 
 
 async def _interruptible(wish: Wish, watcher: Watcher) -> Replay:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anychip.cli.load_flags import LoadOptions, flag
 from anychip.cli.local import with_model
 from anychip.cli.output import drawing, say
 from anychip.config import OFFLINE, ConfigError, FlagParser, own_values, parse, serve_parser
@@ -23,19 +25,14 @@ if TYPE_CHECKING:
     from anychip.config import ServeConfig
 
 _GROUP = "tune"
+_flag = functools.partial(flag, group=_GROUP)
 WIDE = 200
 """Columns of a table that no terminal shows."""
 OBJECTIVES = ("throughput", "ttft", "tpot", "goodput")
 
 
-def _flag(
-    name: str, help: str, metavar: str = "N", *, low: float | None = None, high: float | None = None
-) -> Flag:
-    return Flag((name,), _GROUP, help, metavar, low=low, high=high)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TuneOptions:
+class TuneOptions(LoadOptions):
     """What is varied, under which load, and where the table goes."""
 
     trace: str | None = declared(
@@ -54,21 +51,6 @@ class TuneOptions:
     requests: int | None = declared(
         None, _flag("--requests", "the first N of the trace alone [all]", low=1)
     )
-    speed: float = declared(
-        1.0, _flag("--speed", "of the time axis: 2 sends twice as fast", "X", low=1e-6, high=1e6)
-    )
-    scale_input: float = declared(
-        1.0, _flag("--scale-input", "prompt lengths times this", "X", low=1e-6, high=1000)
-    )
-    scale_output: float = declared(
-        1.0, _flag("--scale-output", "answer lengths times this", "X", low=1e-6, high=1000)
-    )
-    max_input: int | None = declared(
-        None, _flag("--max-input", "cut prompts at N tokens, once scaled", low=1)
-    )
-    max_output: int | None = declared(
-        None, _flag("--max-output", "cut answers at N tokens, once scaled", low=1)
-    )
     objective: str = declared(
         "throughput",
         Flag(
@@ -78,12 +60,6 @@ class TuneOptions:
             "NAME",
             choices=OBJECTIVES,
         ),
-    )
-    slo_ttft: float | None = declared(
-        None, _flag("--slo-ttft", "a good answer begins within so long", "MS", low=1e-3, high=1e9)
-    )
-    slo_tpot: float | None = declared(
-        None, _flag("--slo-tpot", "and takes so long a token at most", "MS", low=1e-3, high=1e9)
     )
     output: str = declared(
         "anychip-tune",
@@ -147,13 +123,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _question(config: ServeConfig, options: TuneOptions, output: Path) -> Question:
-    from anychip.bench.load.figures import Slo
-    from anychip.bench.load.scaling import Scaling
     from anychip.bench.load.traces import read_trace
     from anychip.bench.tune.prepare import Question
 
     file = user_path(str(options.trace), "--trace")
-    ttft, tpot = options.slo_ttft, options.slo_tpot
     return Question(
         config=config,
         local=config,
@@ -162,18 +135,10 @@ def _question(config: ServeConfig, options: TuneOptions, output: Path) -> Questi
         output=output,
         vary=options.vary,
         speed=options.speed,
-        scaling=Scaling(
-            input=options.scale_input,
-            output=options.scale_output,
-            max_input=options.max_input,
-            max_output=options.max_output,
-        ),
+        scaling=options.scaling(),
         repeats=options.repeats,
         objective=options.objective,
-        slo=Slo(
-            ttft_s=None if ttft is None else ttft / 1000,
-            tpot_s=None if tpot is None else tpot / 1000,
-        ),
+        slo=options.slo(),
         resume=options.resume,
         force=options.force,
     )

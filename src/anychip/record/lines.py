@@ -15,6 +15,19 @@ BLOCK = 64
 
 Privacy = Literal["text", "tokens", "lengths"]
 
+NUMBERS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "min_tokens",
+    "ignore_eos",
+)
+"""Settings of a request that say nothing of what was written: any record has them."""
+
 
 class RecordError(ValueError):
     """The file cannot be read or written as a record; the text says why."""

@@ -11,7 +11,7 @@ import msgspec
 
 from anychip.config import ServeConfig
 from anychip.engine.messages import EngineInfo, StartError
-from anychip.record.lines import FORMAT, VERSION, Header, Recorded, RecordError, Salt
+from anychip.record.lines import FORMAT, NUMBERS, VERSION, Header, Recorded, RecordError, Salt
 from anychip.record.writer import RecordCounts, RecordWriter
 from anychip.request import Request
 from anychip.server.choice import Choice
@@ -20,18 +20,6 @@ from anychip.server.sampling import Sampling
 from anychip.settings import user_path
 from anychip.text.tokenizer import Tokenizer
 
-_NUMBERS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "min_tokens",
-    "ignore_eos",
-)
-"""Settings that say nothing of what was written."""
 _CONTENT = (
     "logit_bias",
     "bad_words",
@@ -161,7 +149,7 @@ class CallRecord:
 
 
 def _params(sampling: Sampling, seed: int, priority: int, *, content: bool) -> dict[str, Any]:
-    names = _NUMBERS + (_CONTENT if content else ())
+    names = NUMBERS + (_CONTENT if content else ())
     given = {
         name: value for name in names if (value := getattr(sampling, name)) != getattr(_USUAL, name)
     }

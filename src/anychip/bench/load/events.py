@@ -37,19 +37,23 @@ class _Choice(msgspec.Struct):
         return bool(self.written or (self.delta and self.delta.tool_calls))
 
 
-class _PromptDetails(msgspec.Struct):
+class PromptDetails(msgspec.Struct):
+    """Of a prompt's tokens, those that were found in the cache."""
+
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class Usage(msgspec.Struct):
+    """How a server counts; None where it does not tell."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
+    prompt_tokens_details: PromptDetails | None = None
 
 
 class _Event(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Usage | None = None
     error: Any = None
 
 
@@ -66,7 +70,7 @@ class Stream:
         self.failure: Failure | None = None
         self.done = False
         self._texts: list[str] = []
-        self._usage = _Usage()
+        self._usage = Usage()
         self._held = b""
 
     def feed(self, data: bytes, now: float) -> None:
@@ -104,7 +108,7 @@ class Stream:
     def seen(self) -> dict[str, Any]:
         """Fields of an `Answer`, without when it was due, sent and over."""
         times, usage = self.times, self._usage
-        details = usage.prompt_tokens_details or _PromptDetails()
+        details = usage.prompt_tokens_details or PromptDetails()
         told = usage.completion_tokens
         return {
             "first_s": times[0] if times else None,

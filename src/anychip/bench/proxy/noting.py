@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from anychip.bench.load.events import Stream
-from anychip.record.lines import Privacy, Recorded, Salt
+from anychip.record.lines import NUMBERS, Privacy, Recorded, Salt
 
 RECORDED = ("/chat/completions", "/completions")
 """Ends of the paths whose calls are recorded; all others pass by."""
@@ -18,18 +18,6 @@ MOST_NOTED = 64 << 20
 """Bytes of a whole answer that are read; of a longer one only the length of the call is noted."""
 _OWN = ("model", "prompt", "messages", "stream", "stream_options", "user", "metadata", "store")
 _LIMITS = ("max_completion_tokens", "max_tokens")
-_NUMBERS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "min_tokens",
-    "ignore_eos",
-    "n",
-)
 
 
 class Note:
@@ -148,7 +136,7 @@ def _limit(asked: Mapping[str, Any]) -> int | None:
 def _params(asked: Mapping[str, Any], content: bool) -> dict[str, Any]:
     if content:
         return {n: v for n, v in asked.items() if n not in (*_OWN, *_LIMITS)}
-    return {n: v for n in _NUMBERS if isinstance(v := asked.get(n), (int, float))}
+    return {n: v for n in (*NUMBERS, "n") if isinstance(v := asked.get(n), (int, float))}
 
 
 def _with_prompt(line: Recorded, asked: Mapping[str, Any], content: bool, salt: Salt) -> Recorded:
