@@ -142,7 +142,8 @@ def _check_shard(index: Path, name: str, file_name: Any) -> None:
     plain = plain and len(file_name) <= MAX_NAME
     if not plain or any(c in file_name for c in "/\\\0") or file_name.startswith("."):
         raise CheckpointError(
-            f"is said to be in {file_name!r:.80}; a shard must be a .safetensors file in the folder",
+            f"is said to be in {file_name!r:.70}; a shard must be a .safetensors file in the "
+            f"folder, its name of at most {MAX_NAME} characters",
             path=index,
             tensor=name,
         )
