@@ -100,6 +100,16 @@ def answered() -> Iterator[Ending]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: its children are ended and its files taken away."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def leave_start(number: int) -> None:
     """End the process, which has not begun to serve and has no child, with one line."""
     line = f"anychip: stopped by {signal.Signals(number).name} while starting\n"

@@ -136,6 +136,20 @@ REFUSED = {
     "structures: {a: {about: x, like: demo}}\n" + GRID: "like demo, which has no config",
     "sizes: {context: 1, chunk: 1, slots: 1}": "sizes: they are the package's",
     "ways: {mine: {about: x}}": "it has no cases; list some under 'cases'",
+    "cases: 2020-13-45": "a value cannot be read: month must be in 1..12",
+    f"cases: {'9' * 5000}": "a value cannot be read: ",
+    "structures: {a: {about: x, like: llama, config: {b: 2020-01-02}}}": (
+        "structure a: config: b is datetime.date(2020, 1, 2); config.json has no such"
+    ),
+    "structures: {a: {about: x, like: llama, config: {b: {c: !!set {d}}}}}": "config: b is ",
+    "structures: {a: {about: x, like: llama, config: {b: &b [*b]}}}": "config: b is [[...]]",
+    "structures: {a: {about: x, like: llama, gguf: {b: [[1]]}}}": (
+        "structure a: gguf: b is [[1]]; a text, true or false, an integer of 32 bits"
+    ),
+    "structures: {a: {about: x, like: llama, gguf: {b: {c: 1}}}}": "gguf: b is {'c': 1}",
+    "structures: {a: {about: x, like: llama, gguf: {b: [1, x]}}}": "gguf: b is [1, 'x']",
+    "structures: {a: {about: x, like: llama, gguf: {b: 99999999999}}}": "gguf: b is 99999999999",
+    "structures: {a: {about: x, like: llama, gguf: {b: 1.0e+99}}}": "gguf: b is 1e+99",
     "": "it has no cases",
     "[]": "Expected `object`, got `array`",
 }
@@ -209,3 +223,32 @@ def test_wrong_file_and_empty_choice_are_told_by_the_command(tmp_path: Path, cap
     words[-1] = str(written(tmp_path, small))
     assert main(words) == 2
     assert "--cases: there is no case of set small; try --list" in capsys.readouterr().err
+
+
+OF_ONE = "cases: [{{structures: [{}], formats: [{}], lengths: [{}], ways: [cold]}}]\n"
+MODELS = {
+    "structures: {wide: {about: x, like: llama, config: {vocab_size: 16000000}}}\n"
+    + OF_ONE.format("wide", "float32", 1): (
+        "model wide-float32: the settings make a model of 2,048,",
+        "elements; at most 268,435,456 are written, give smaller sizes",
+    ),
+    "structures: {odd: {about: x, like: llama, config: {rms_norm_eps: x}}}\n"
+    + OF_ONE.format("odd", "float32", 1): ("model odd-float32: ", "'rms_norm_eps' is 'x'"),
+    OF_ONE.format("mistral", "q8_0", 1): ("model mistral-q8_0: format of a written mistral",),
+    OF_ONE.format("llama", "float32", "page-9999"): (
+        "case llama-float32/page-9999/cold: a prompt of -99",
+        "give another length",
+    ),
+    "structures: {own: {about: x, model: org/name}}\n"
+    "cases: [{structures: [own], lengths: [1], ways: [cold]}]": (
+        "structure own: model: org/name is not there; name a folder or a .gguf file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), MODELS.items())
+def test_a_model_that_cannot_be_is_told_with_its_name(tmp_path: Path, capsys, text, said) -> None:
+    words = ["regress", "--backend", "fake", "--cases", str(written(tmp_path, text))]
+    assert main([*words, "--baseline", str(tmp_path), "--cache-dir", str(tmp_path)]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("anychip: error: ") and all(part in last for part in said)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import math
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ import crooked_chip
 from anychip.__main__ import main
 from anychip.bench.regress_baseline import Baseline, BaselineError, Known, load, save
 from anychip.bench.regress_case_files import package_cases
+from served import ENVIRONMENT
 
 ONLY = "llama-float32/17/[ch]*"
 WAYS = ("cold", "hit", "chunked")
@@ -185,6 +190,9 @@ def test_chip_without_figures_cannot_become_a_baseline(asked, capsys) -> None:
         ({"cases": {"a": {"speed": 1}}}, "lacks something or has too much"),
         ({"more": 1}, "lacks something or has too much"),
         ({"cases": {"a": {"dtype": "float32", "deviation": "x"}}}, "`float`, got `str`"),
+        ({"cases": {"a": {"dtype": "float32", "deviation": -1}}}, "case 'a': a deviation of -1"),
+        ({"cases": {"a": {"dtype": "float32", "deviation": math.nan}}}, "a deviation of nan is"),
+        ({"backend": "cpu"}, "is of 'cpu'; put it into a folder of that name"),
         ({"fingerprint": []}, "`object`, got `array`"),
         ({"cases": {"a": {"dtype": "float32", "deviation": 1, "tokens": 1}}}, "`array`, got `int`"),
     ],
@@ -223,3 +231,38 @@ def test_baseline_that_cannot_be_written_is_told_and_what_was_there_stays(tmp_pa
 def test_pattern_that_fits_nothing_is_refused(asked, capsys) -> None:
     assert main([*asked, "--backend", "fake", "--only", "huge/*"]) == 2
     assert "no case of set small that fits 'huge/*'" in capsys.readouterr().err
+
+
+def test_places_that_cannot_be_written_are_told_before_anything_runs(asked, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file" / "out")
+    said = f"cannot write to {place}: {tmp_path / 'file'} is no folder to write to"
+    assert main([*asked, "--backend", "fake", "--output", place]) == 2
+    assert capsys.readouterr().err == f"anychip: error: --output: {said}\n"
+    update = ["--backend", "fake", "--update", "--reason", "x", "--baseline", place]
+    assert main([*asked, *update]) == 2
+    assert capsys.readouterr().err == f"anychip: error: --baseline: {said}\n"
+
+
+def test_baseline_that_is_a_file_is_refused(asked, tmp_path, capsys) -> None:
+    (tmp_path / "file").touch()
+    assert main([*asked, "--backend", "fake", "--baseline", str(tmp_path / "file")]) == 1
+    assert "file is no folder; name one of baselines" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_no_model_behind(tmp_path: Path, number: int) -> None:
+    words = ["regress", "--backend", "fake", "--repeats", "1", "--cache-dir", str(tmp_path / "c")]
+    environment = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "anychip", *words]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        while "10 of " not in process.stderr.readline():
+            assert process.poll() is None
+        assert list(tmp_path.glob("anychip-regress-*"))
+        process.send_signal(number)
+        assert "Traceback" not in process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+    finally:
+        process.kill()
+    assert not list(tmp_path.glob("anychip-regress-*"))

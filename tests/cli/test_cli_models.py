@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from anychip.__main__ import main
 from anychip.bench import families
 from anychip.contract.catalogue import CATALOGUE
@@ -36,6 +38,15 @@ def test_each_family_is_asked_of_a_chip(capsys):
     assert [line["name"] for line in served] == list(FAMILIES)
     assert not any(line["missing"] for line in served)
     assert f"{len(FAMILIES)} of {len(FAMILIES)}" in said.err
+
+
+@pytest.mark.parametrize(
+    "words", [["--backend", "fake"], ["--device-index", "1"], ["--chip-option", "nope=1"]]
+)
+def test_a_chip_that_is_not_asked_is_not_named(words, capsys):
+    assert main(["models", *words]) == 2
+    said = f"anychip: error: {words[0]}: no chip is asked; add --check or leave it out\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_operator_that_is_missing_is_named(monkeypatch, capsys):

@@ -60,8 +60,11 @@ def test_tensor_listed_in_the_wrong_shard_is_named(sharded):
         open_checkpoint(sharded)
 
 
+LONG = "x" * 5000 + ".safetensors"
+
+
 @pytest.mark.parametrize(
-    "name", ["../x.safetensors", "/x.safetensors", "a\\b.safetensors", "x.bin", "", 3, None]
+    "name", ["../x.safetensors", "/x.safetensors", "a\\b.safetensors", "x.bin", "", 3, None, LONG]
 )
 def test_shards_lie_in_the_folder(sharded, name):
     edit_index(sharded, lambda names: names.update({"lm_head.weight": name}))

@@ -47,6 +47,10 @@ GGUF = {
     "tokenizer.ggml.bos_token_id": 1,
 }
 
+ORIGINAL = "original_max_position_embeddings"
+YARN = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 64}
+LONG = {"rope_type": "longrope", "factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+
 
 def test_transformers_4_config():
     config = config_from_hf({**HF, "rope_scaling": {"type": "linear", "factor": 2.0}})
@@ -120,6 +124,15 @@ def test_what_is_not_supported_is_named(change, message):
         ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "rope factor is 0"),
         ({"rope_scaling": {**tiny.LLAMA3, "high_freq_factor": 1.0}}, "above low_freq_factor"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "no 'low_freq_factor'"),
+        ({"rms_norm_eps": 10**400}, "'rms_norm_eps' is 1000"),
+        ({"head_dim": 10**400}, "at most 16384 are possible"),
+        ({"max_position_embeddings": 10**400, "rope_scaling": YARN}, "1 to 67108864 are"),
+        ({"rope_theta": 1e308}, r"rope theta is 1e\+308; 1e-30 to 1e\+30 are possible"),
+        ({"rope_scaling": {"partial_rotary_factor": 1e308}}, "above 0 and up to 1 are possible"),
+        ({"rope_scaling": {**YARN, ORIGINAL: 0}}, "is 0; 2 to 67108864 are possible"),
+        ({"rope_scaling": {**LONG, ORIGINAL: 1}}, "is 1; 2 to 67108864 are possible"),
+        ({"rope_scaling": {**LONG, ORIGINAL: -5}}, "is -5; 2 to 67108864 are possible"),
+        ({"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": -9.0}}, "a magnitude of -"),
     ],
 )
 def test_what_contradicts_itself_is_named(change, message):

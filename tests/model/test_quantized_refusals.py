@@ -101,6 +101,7 @@ def test_quantized_in_words_alone_is_refused(tmp_path):
     ("scheme", "changes", "message"),
     [
         ("gptq4", {"dynamic": {"-:.*q_proj": {}}}, "'dynamic' is .* would be ignored"),
+        ("gptq4", {"quant_method": ["gptq"]}, r"quantization '\['gptq'\]' is not supported"),
         ("gptq4", {"bits": 3}, "bits '3' is not supported; supported: 4, 8"),
         ("gptq4", {"bits": None}, "quantization_config has no 'bits'"),
         ("gptq4", {"checkpoint_format": "marlin"}, "'marlin' is not supported"),
@@ -199,3 +200,26 @@ def test_rows_of_an_ordered_weight_change_places_behind_its_order():
     halves = split_halves(weight, 4)
     wanted = dequantize(weight)[[0, 2, 1, 3, 4, 6, 5, 7]]
     np.testing.assert_array_equal(dequantize(halves), wanted)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changes"),
+    [
+        ("gptq4_channel", {"group_size": 10**30}),
+        ("fp8_wide_block", {"weight_block_size": [10**15, 10**15]}),
+    ],
+)
+def test_groups_and_blocks_larger_than_the_weight_are_one_of_all_of_it(scheme, changes, tmp_path):
+    """They cost what the weight has, not what the settings say."""
+    made = {"fp8_wide_block": schemes.float8(512)}.get(scheme) or schemes.SCHEMES[scheme]
+    folder = write_pair(tmp_path, made)[0]
+
+    def read() -> list[bytes]:
+        checkpoint = open_checkpoint(folder)
+        found = [bytes(w.data) for source in checkpoint.sources for w in checkpoint.read(source)]
+        checkpoint.close()
+        return found
+
+    before = read()
+    settings(folder, **changes)
+    assert read() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -79,9 +80,25 @@ def load(path: Path) -> Baseline:
         unknown = raw.keys() - {f.name for f in fields(Baseline)}
         if unknown:
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}")
-        return msgspec.convert(raw, Baseline)
+        found = msgspec.convert(raw, Baseline)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise BaselineError(f"baseline {path} lacks something or has too much: {error}") from error
+    _check_possible(path, found)
+    return found
+
+
+def _check_possible(path: Path, found: Baseline) -> None:
+    """Figures that no run shows would call every run worse, or none."""
+    if found.backend != path.parent.name:
+        raise BaselineError(
+            f"baseline {path} is of {found.backend!r:.40}; put it into a folder of that name"
+        )
+    for key, known in found.cases.items():
+        if not 0 <= known.deviation < math.inf:
+            raise BaselineError(
+                f"baseline {path}: case {key!r:.80}: a deviation of {known.deviation} is none; a "
+                "number from 0 on is needed, measure it anew with --update --reason"
+            )
 
 
 def save(folder: Path, baseline: Baseline) -> Path:
@@ -107,6 +124,9 @@ def best(folder: Path, backend: str, fingerprint: Mapping[str, Any], id: str) ->
     """The baseline of this fingerprint; otherwise the newest of the backend, one with the same
     chip options before others. None where there is none. Raises BaselineError."""
     exact = _path(folder, backend, id)
+    for above in (folder, exact.parent):
+        if above.exists() and not above.is_dir():
+            raise BaselineError(f"{above} is no folder; name one of baselines with --baseline")
     if exact.exists():
         return load(exact)
     found = [load(path) for path in sorted(exact.parent.glob("*.json"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -28,6 +29,7 @@ from anychip.bench.regress_cases import (
 from anychip.contract.formats import PLAIN_FORMATS, is_quantized
 
 MOST_BYTES = 1 << 20
+FLOAT32_MAX = 3.4028234e38
 
 
 class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,6 +168,8 @@ def _parsed(text: str, where: str) -> CaseFile:
         raise CasesError(f"{where}: is no YAML: {' '.join(str(error).split())}") from error
     except msgspec.ValidationError as error:
         raise CasesError(f"{where}: {error}; docs/regress.md tells what goes where") from error
+    except ValueError as error:  # PyYAML's own, of a date or a number that is none
+        raise CasesError(f"{where}: a value cannot be read: {error}") from error
 
 
 class _Once(yaml.SafeLoader):
@@ -187,6 +191,37 @@ def _check_structure(where: str, structure: Structure) -> None:
     from_config = bool(structure.config) or structure.like is not None
     if from_config == (structure.model is not None):
         raise CasesError(f"{where}: give either config (or like) or model")
+    for key, value in structure.config.items():
+        if not _is_json(value):
+            raise CasesError(f"{where}: config: {key} is {value!r:.60}; config.json has no such")
+    for key, value in structure.gguf.items():
+        if not _is_metadata(value):
+            raise CasesError(
+                f"{where}: gguf: {key} is {value!r:.60}; a text, true or false, an integer of 32 "
+                "bits, a number, or a list of one kind of them is needed"
+            )
+
+
+def _is_json(value: Any, depth: int = 32) -> bool:
+    """YAML has dates, sets and bytes too, and lists that hold themselves."""
+    if isinstance(value, list | dict):
+        inner = [*value, *value.values()] if isinstance(value, dict) else value
+        return depth > 0 and all(_is_json(one, depth - 1) for one in inner)
+    return value is None or isinstance(value, str | bool | int | float)
+
+
+def _is_metadata(value: Any) -> bool:
+    """Whether a GGUF file can be written with it."""
+    several = isinstance(value, list) and len({type(one) for one in value}) < 2
+    return all(map(_is_scalar, value)) if several else _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    if type(value) is int:
+        return -(1 << 31) <= value < 1 << 31
+    if type(value) is float:
+        return not FLOAT32_MAX < abs(value) < math.inf
+    return isinstance(value, str | bool)
 
 
 def _check_names(what: str, names: list[str], known: Mapping[str, object]) -> None:

@@ -160,7 +160,8 @@ class Case:
     def positions(self, context: int, chunk: int) -> int:
         """Cache positions that its requests need at most, whatever the page size."""
         place = Place(LARGEST_PAGE, chunk, context)
-        longest = min(self.length.tokens(place, self.how.tokens) + self.how.tokens, context)
+        prompt = max(1, self.length.tokens(place, self.how.tokens))  # `lengths` refuses less
+        longest = min(prompt + self.how.tokens, context)
         return self.how.requests * (longest + LARGEST_PAGE)
 
 

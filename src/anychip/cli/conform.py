@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from anychip.cli.chip_flags import add_chip_flags
 from anychip.cli.output import say
 from anychip.config import ConfigError, FlagParser, ServeConfig, own_values, parse
 from anychip.flags import Flag, add_flags, declared
+from anychip.signals import termination_as_interrupt
 
 if TYPE_CHECKING:
     from anychip.conform.report import Report
@@ -122,7 +121,7 @@ def _prove(config: ServeConfig, selection: Selection, timeout_s: float) -> Repor
     # After the imports: an interrupt that falls into one of those may be swallowed there.
     results: list[Result] = []
     interrupted = False
-    with _termination_as_interrupt(), Isolated(config, timeout_s) as prover:
+    with termination_as_interrupt(), Isolated(config, timeout_s) as prover:
         fingerprint = prover.fingerprint()
         try:
             with progress() as watcher:
@@ -162,16 +161,6 @@ def _write(path: Path, report: Report) -> str:
     except OSError as error:
         return f"--output: cannot write to {path}: {error.strerror}"
     return ""
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: the process that runs the checks is ended too."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _diff(argv: Sequence[str]) -> int:

@@ -10,9 +10,11 @@ import msgspec
 
 from anychip.cli.chip_flags import add_chip_flags
 from anychip.cli.output import drawing, say
-from anychip.config import FlagParser, parse
+from anychip.config import ConfigError, FlagParser, parse
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from rich.table import Table
 
     from anychip.bench.families import FamilyLine, FamilyOnChip
@@ -33,13 +35,14 @@ def add_arguments() -> FlagParser:
     parser.add_argument(
         "--check", action="store_true", help="open the chip of --backend and ask it about each"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the families; 1 where --check finds an operator missing."""
     config, namespace = parse(add_arguments(), argv)
+    _refuse_idle_flags(namespace)
     from anychip.bench.families import families, families_on
 
     lines = families()
@@ -51,6 +54,16 @@ def run(argv: Sequence[str]) -> int:
         with drawing(WIDE) as console:
             console.print(_served(config.backend, served) if namespace.check else _families(lines))
     return 1 if any(line.missing for line in served) else 0
+
+
+def _refuse_idle_flags(namespace: Namespace) -> None:
+    """The families are the same on every chip: a flag that names one would be ignored."""
+    if namespace.check:
+        return
+    for field in ("backend", "device_index", "chip_option"):
+        if getattr(namespace, field, None) is not None:
+            flag = "--" + field.replace("_", "-")
+            raise ConfigError(f"{flag}: no chip is asked; add --check or leave it out")
 
 
 def _told(name: str, done: int, total: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from anychip.cli.output import drawing, say
 from anychip.config import ConfigError, FlagParser, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
 from anychip.settings import user_path
+from anychip.signals import termination_as_interrupt
 
 if TYPE_CHECKING:
     from anychip.bench.regress_cases import Cases
@@ -149,7 +151,9 @@ def run(argv: Sequence[str]) -> int:
         for case in cases.chosen(options.set, options.only):
             say(case.key)
         return 0
-    report = _report(config, options, cases)
+    _check_writable(options)
+    with termination_as_interrupt():
+        report = _report(config, options, cases)
     if options.json:
         say(_as_json(report))
     else:
@@ -163,6 +167,22 @@ def run(argv: Sequence[str]) -> int:
         print(f"accepted: {path}", file=sys.stderr)
         return 0
     return 1 if report.worse else 0
+
+
+def _check_writable(options: RegressOptions) -> None:
+    """Before minutes of work, whether what comes of them can be kept. Raises ConfigError."""
+    wanted = {
+        "--output": options.output,
+        "--baseline": options.baseline if options.update else None,
+    }
+    for flag, name in wanted.items():
+        if name is None:
+            continue
+        folder = there = user_path(name, flag)
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            raise ConfigError(f"{flag}: cannot write to {folder}: {there} is no folder to write to")
 
 
 def _cases(options: RegressOptions) -> Cases:

@@ -9,6 +9,9 @@ from anychip.model.errors import CheckpointError
 from anychip.model.layer_pattern import MOST_LAYERS
 from anychip.model.rope_config import RopeConfig
 
+MOST_POSITIONS = 1 << 26
+MOST_HEAD = 1 << 14
+
 _LIMITS = {
     "vocab_size": 1 << 24,
     "hidden_size": 1 << 20,
@@ -16,8 +19,8 @@ _LIMITS = {
     "layers": MOST_LAYERS,
     "heads": 1 << 14,
     "kv_heads": 1 << 14,
-    "head_dim": 1 << 14,
-    "context_length": 1 << 26,
+    "head_dim": MOST_HEAD,
+    "context_length": MOST_POSITIONS,
 }
 QkNorm = Literal["none", "head", "all"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +28,7 @@ class Fields:
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""
         value = self._get(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if not _is_number(value):
             raise self._error(key, value, "a number")
         return float(value)
 
@@ -56,10 +56,7 @@ class Fields:
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of finite numbers."""
         value = self._get(key, None)
-        sound = isinstance(value, list) and all(
-            type(v) in (int, float) and math.isfinite(v) for v in value
-        )
-        if not sound:
+        if not isinstance(value, list) or not all(map(_is_number, value)):
             raise self._error(key, value, "a list of numbers")
         return tuple(float(v) for v in value)
 
@@ -105,6 +102,11 @@ class Fields:
     def _error(self, key: str, value: Any, needed: str) -> CheckpointError:
         shown = f"{value!r:.60}"
         return CheckpointError(f"{self.origin}: '{self.prefix}{key}' is {shown}, not {needed}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite number that a float holds: JSON has integers of any length."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def head_size(hidden: int, heads: int, given: Any) -> int | None:

@@ -13,6 +13,7 @@ from anychip.model.safetensors_file import SafetensorsFile, parse_json
 from anychip.model.unfinished import fetch_again
 
 MAX_JSON_BYTES = 64 << 20
+MAX_NAME = 255  # what a file system takes
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -138,9 +139,11 @@ def read_json(path: Path) -> dict[str, Any]:
 def _check_shard(index: Path, name: str, file_name: Any) -> None:
     """A shard lies beside its index, under a plain name, and is there."""
     plain = isinstance(file_name, str) and file_name.endswith(".safetensors")
+    plain = plain and len(file_name) <= MAX_NAME
     if not plain or any(c in file_name for c in "/\\\0") or file_name.startswith("."):
         raise CheckpointError(
-            f"is said to be in {file_name!r}; a shard must be a .safetensors file in the folder",
+            f"is said to be in {file_name!r:.70}; a shard must be a .safetensors file in the "
+            f"folder, its name of at most {MAX_NAME} characters",
             path=index,
             tensor=name,
         )

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anychip.model.errors import UnsupportedModel, unsupported
+from anychip.model.config import MOST_HEAD, MOST_POSITIONS
+from anychip.model.errors import CheckpointError, UnsupportedModel, unsupported
 from anychip.model.fields import Fields
 from anychip.model.rope_config import ROPE_KINDS, RopeConfig
 
@@ -38,9 +39,14 @@ def hf_rope(
     kind = {"su": "longrope", "mrope": "default"}.get(kind, kind) if isinstance(kind, str) else kind
     if kind not in ROPE_KINDS:
         raise unsupported("rope scaling", kind, ROPE_KINDS)
-    rotary_dim = int(head_dim * found.number("partial_rotary_factor", share))
+    rotary_dim = int(_bounded(head_dim) * _share(found, share))
     theta = found.number("rope_theta", 10000.0)
     context = read.integer("max_position_embeddings")
+    if not 0 < context <= MOST_POSITIONS:
+        raise CheckpointError(
+            f"config.json: 'max_position_embeddings' is {context}; 1 to {MOST_POSITIONS} are "
+            "possible"
+        )
     more = _KINDS[kind](found, context)
     return RopeConfig(theta, rotary_dim, kind, interleaved=interleaved, **more)
 
@@ -56,6 +62,35 @@ def _scaling(settings: Mapping[str, Any], layer_type: str | None) -> Mapping[str
     return found
 
 
+def _bounded(head_dim: int) -> int:
+    """A head's elements, before they are multiplied by a float."""
+    if head_dim > MOST_HEAD:
+        raise CheckpointError(
+            f"config.json: a head has {head_dim} elements; at most {MOST_HEAD} are possible"
+        )
+    return head_dim
+
+
+def _share(read: Fields, share: float) -> float:
+    """Of a head's elements, those that are rotated."""
+    found = read.number("partial_rotary_factor", share)
+    if not 0 < found <= 1:
+        raise CheckpointError(
+            f"{_ORIGIN}: 'partial_rotary_factor' is {found}; above 0 and up to 1 are possible"
+        )
+    return found
+
+
+def _original(read: Fields, context: int) -> int:
+    """Positions that the model was made for before its rotation was stretched: a divisor."""
+    original = read.integer(_ORIGINAL, context)
+    if not 1 < original <= MOST_POSITIONS:
+        raise CheckpointError(
+            f"{_ORIGIN}: '{_ORIGINAL}' is {original}; 2 to {MOST_POSITIONS} are possible"
+        )
+    return original
+
+
 def _default(read: Fields, context: int) -> dict[str, Any]:
     return {}
 
@@ -69,12 +104,12 @@ def _llama3(read: Fields, context: int) -> dict[str, Any]:
         "factor": read.number("factor"),
         "low_freq_factor": read.number("low_freq_factor"),
         "high_freq_factor": read.number("high_freq_factor"),
-        "original_context": read.integer(_ORIGINAL, context),
+        "original_context": _original(read, context),
     }
 
 
 def _yarn(read: Fields, context: int) -> dict[str, Any]:
-    original = read.integer(_ORIGINAL, context)
+    original = _original(read, context)
     factor = read.number("factor", context / original)
     return {
         "factor": factor,
@@ -93,8 +128,16 @@ def _yarn_magnitude(read: Fields, factor: float) -> float:
     if read.has("mscale") and read.has("mscale_all_dim"):
         above, below = read.number("mscale"), read.number("mscale_all_dim")
         if above and below:
-            return yarn_mscale(factor, above) / yarn_mscale(factor, below)
+            return yarn_mscale(factor, above) / _divisor(yarn_mscale(factor, below))
     return yarn_mscale(factor)
+
+
+def _divisor(magnitude: float) -> float:
+    if magnitude <= 0:
+        raise CheckpointError(
+            f"{_ORIGIN}: 'mscale_all_dim' makes a magnitude of {magnitude}; above 0 is needed"
+        )
+    return magnitude
 
 
 def yarn_mscale(factor: float, mscale: float = 1.0) -> float:
@@ -104,7 +147,7 @@ def yarn_mscale(factor: float, mscale: float = 1.0) -> float:
 
 def _longrope(read: Fields, context: int) -> dict[str, Any]:
     """One divisor a frequency; the magnitude as the paper says where the file does not."""
-    original = read.integer(_ORIGINAL, context)
+    original = _original(read, context)
     factor = read.number("factor", context / original)
     magnitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return {

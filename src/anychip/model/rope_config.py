@@ -10,6 +10,10 @@ from anychip.model.errors import CheckpointError, unsupported
 ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 
 
+_THETAS = (1e-30, 1e30)
+"""Beyond these frequencies leave float32."""
+
+
 @dataclass(frozen=True)
 class RopeConfig:
     """Rotary embedding. theta: base. rotary_dim: rotated elements of a head (even).
@@ -47,6 +51,9 @@ class RopeConfig:
             raise CheckpointError(f"rope: {self.rotary_dim} rotated elements; needs an even number")
         for name in ("theta", "factor", "magnitude"):
             _check_number(f"rope {name}", getattr(self, name))
+        least, most = _THETAS
+        if not least <= self.theta <= most:
+            raise CheckpointError(f"rope theta is {self.theta}; {least} to {most} are possible")
         if self.kind == "llama3":
             self._check_llama3()
         if self.kind == "yarn":

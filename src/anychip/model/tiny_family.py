@@ -6,6 +6,7 @@ A family's own list of weights says which tensors there are; nothing here knows 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -26,6 +27,9 @@ from anychip.model.tiny_tensors import quantized_tensors, tensors_of
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 _FORMATS = (*PLAIN_FORMATS, *BLOCK_FORMATS, *FOLDER_FORMATS)
+
+MOST_ELEMENTS = 1 << 28
+"""Of a written model: 1 GiB in float32. Tiny ones have a thousandth of it."""
 
 _OF_THE_FILE = ("dtype", "eos_ids", "bos_id")
 """Fields that a file without a tokenizer, in another format, says otherwise."""
@@ -50,6 +54,7 @@ def write_family(
     fit, OSError.
     """
     config = config_from_hf(settings)
+    _check_size(config)
     folder.mkdir(parents=True, exist_ok=True)
     if format in BLOCK_FORMATS:
         return _write_gguf(folder, config, format, gguf or {}, seed)
@@ -63,6 +68,22 @@ def write_family(
     described = quantization_config(format)
     told = {**settings, "dtype": BFLOAT16, "quantization_config": described}
     return _write_folder(folder, told, quantized_tensors(sources, format, BFLOAT16, seed))
+
+
+def _check_size(config: ModelConfig) -> None:
+    """The largest tensors are drawn in float32 at once, and a disk has to take all of them."""
+    family = FAMILIES[config.architecture]
+    parts = {
+        part.tensor: part.shape
+        for source in family.sources(config, family.hf_names)
+        for part in source.parts
+    }
+    elements = sum(math.prod(shape) for shape in parts.values())
+    if elements > MOST_ELEMENTS:
+        raise CheckpointError(
+            f"the settings make a model of {elements:,} elements; at most {MOST_ELEMENTS:,} are "
+            "written, give smaller sizes"
+        )
 
 
 def _write_folder(

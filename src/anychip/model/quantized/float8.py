@@ -80,7 +80,7 @@ def _scale(values: Floats, scales: Floats, block: tuple[int, int] | None) -> Non
         values *= scales.reshape(-1, 1)
         return
     for i, row in enumerate(scales):
-        spread = np.repeat(row, block[1])[: values.shape[1]]
+        spread = np.repeat(row, min(block[1], values.shape[1]))[: values.shape[1]]
         values[i * block[0] : (i + 1) * block[0]] *= spread
 
 

@@ -75,7 +75,11 @@ class Groups:
         return values
 
     def _columns(self) -> Index:
-        return np.arange(self.shape[1]) // self.group if self.index is None else self.index
+        return self._in_order() if self.index is None else self.index
+
+    def _in_order(self) -> Index:
+        """A group of more columns than there are is one of all of them; numpy takes no such."""
+        return np.arange(self.shape[1]) // min(self.group, self.shape[1])
 
     def _kind(self) -> tuple[Grouped | None, Index | None]:
         """The format that holds it and the order of its columns; None where none does."""
@@ -85,7 +89,7 @@ class Groups:
         size = next(sizes, None)
         if size is None:
             return None, None
-        if np.array_equal(index, np.arange(columns) // self.group):
+        if np.array_equal(index, self._in_order()):
             return Grouped(self.bits, size), None
         counts = np.bincount(index, minlength=self.count)
         if (counts != self.group).any():
@@ -95,7 +99,7 @@ class Groups:
         )
 
     def _packed(self, kind: Grouped, order: Index | None) -> HostWeight:
-        codes, coarse = self.codes(), np.arange(0, self.shape[1], kind.group) // self.group
+        codes, coarse = self.codes(), self._in_order()[:: kind.group]
         head = b""
         if order is not None:
             codes, head = codes[:, order], order.tobytes()

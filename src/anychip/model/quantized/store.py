@@ -151,7 +151,7 @@ def _linears(folder: Folder, described: Mapping[str, Any]) -> dict[str, Linear]:
             f"by {', '.join(_READERS)}",
             path=where,
         )
-    if method not in _READERS:
+    if not isinstance(method, str) or method not in _READERS:
         raise unsupported("quantization", method, _READERS, where)
     try:
         found = _READERS[method](folder, described)
