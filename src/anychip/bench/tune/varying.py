@@ -16,7 +16,13 @@ RUNNING, CHUNK, TENSOR_PARALLEL = "max_running_requests", "chunked_prefill_size"
 CHUNKS = ("512", "1024")
 """Always among the candidates."""
 
-_FIXED_GROUPS = ("files and logging", "record", "checks", "test hooks", "logs and traces")
+_FIXED_GROUPS = (
+    "files and logging",
+    "record and replay",
+    "checks",
+    "test hooks",
+    "logs and traces",
+)
 _SAME_MODEL = "every run has the same model"
 _OWN = "tune starts its servers itself"
 _FIXED: Mapping[str, str] = {
