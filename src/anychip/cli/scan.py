@@ -125,6 +125,9 @@ def run(argv: Sequence[str]) -> int:
     else:
         _draw(found)
         say("\n".join([*asked, *summary(found)]))
+    if found.broken:
+        print(f"anychip: the scan ended early: {found.broken}", file=sys.stderr)
+        return 2
     return 130 if found.interrupted else 0
 
 
