@@ -9,6 +9,7 @@ from scripted_server import plain_server
 
 from anychip.bench.load.calls import Call, LoadError
 from anychip.bench.load.client import LoadClient, base_url
+from anychip.bench.load.events import refusal
 from anychip.bench.load.loops import closed_loop, open_loop
 from anychip.config import ConfigError
 
@@ -132,3 +133,9 @@ def test_an_address_is_taken_with_and_without_v1():
     assert base_url("https://h/proxy") == "https://h/proxy/v1"
     with pytest.raises(ConfigError, match="'h:1' is no address"):
         base_url("h:1")
+
+
+def test_a_dead_engine_is_no_full_queue():
+    body = b'{"error": {"message": "the engine is restarting", "code": "%s"}}'
+    kinds = [refusal(503, body % code).kind for code in (b"engine_unavailable", b"queue_full")]
+    assert kinds == ["server", "busy"]

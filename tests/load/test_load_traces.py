@@ -93,6 +93,19 @@ def test_what_is_no_trace_is_told_with_its_line(tmp_path, text, told):
         trace_of(tmp_path, text)
 
 
+@pytest.mark.parametrize("when", ["nan", "inf", "-inf"])
+def test_a_time_that_is_none_is_told_with_its_line(tmp_path, when):
+    with pytest.raises(TraceError, match=f"line 3: .*'{when}' is no time in seconds"):
+        trace_of(tmp_path, BURST.replace("45.5", when))
+
+
+def test_lengths_that_no_array_holds_are_refused(tmp_path):
+    with pytest.raises(
+        TraceError, match=r"request 2 .* has 99999999999999999999 tokens; .*2147483647"
+    ):
+        trace_of(tmp_path, AZURE.replace(",7,8", ",99999999999999999999,8"))
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceError, match="No such file"):
         read_trace(tmp_path / "none")

@@ -200,3 +200,17 @@ def test_ctrl_c_tells_what_was_seen_until_then(plain, tmp_path):
     assert found.figures.succeeded == 1
     assert "INTERRUPTED with 0 under way" in markdown(found)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("command", ["replay", "scan"])
+def test_a_place_that_takes_no_report_is_told_before_the_load(command, azure, tmp_path, capsys):
+    words = [str(azure)] if command == "replay" else []
+    words += ["--url", "http://127.0.0.1:1", "--output", str(azure)]
+    assert main([command, *words]) == 2
+    assert f"--output: cannot write to {azure}: File exists; name a" in capsys.readouterr().err
+
+
+def test_more_callers_than_a_process_can_be_are_refused(azure, capsys):
+    words = [str(azure), "--url", "http://127.0.0.1:1", "--closed-loop", "100000000"]
+    assert main(["replay", *words]) == 2
+    assert "--closed-loop: 100000000 is over the largest value 4096" in capsys.readouterr().err

@@ -198,3 +198,19 @@ def test_block_hashes_tell_equal_beginnings_and_nothing_else():
     assert salt.blocks(prompt, "tenant")[0] != one[0]
     assert Salt(b"l" * 32).blocks(prompt)[0] != one[0]
     assert salt.of("") == "" and salt.of("a") != salt.of("b")
+
+
+def test_two_writers_do_not_share_a_file(tmp_path):
+    path = tmp_path / "record"
+    first = RecordWriter(path, HEADER, max_bytes=4096, keep=2)
+    try:
+        with pytest.raises(RecordError, match="is being written by another server; name another"):
+            check_place(path)
+        with pytest.raises(RecordError, match="is being written by another server"):
+            RecordWriter(path, HEADER, max_bytes=4096, keep=2)
+        for number in range(300):  # its own parts are no other's
+            first.put(lambda number=number: line(number))
+    finally:
+        first.close()
+    assert first.counts.lost == 0 and [p.name for p in tmp_path.glob("record.*")]
+    check_place(path)

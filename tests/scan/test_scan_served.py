@@ -13,6 +13,7 @@ import pytest
 from scan_servers import served
 
 from anychip.bench import sound
+from anychip.bench.load.calls import LoadError
 from anychip.bench.load.client import LoadClient
 from anychip.bench.scan import Plan, Scan
 from anychip.bench.scan_report import COLUMNS, summary
@@ -121,6 +122,33 @@ def test_an_interrupted_scan_keeps_its_levels():
         assert summary(found)[0].startswith("interrupted")
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(load(server.url, Stopper(1)))
+
+
+class Breaker(Stopper):
+    """The server answers nothing from that level on."""
+
+    client = None
+
+    def begins(self, concurrency, number, of, left_s):
+        if concurrency == self.concurrency:
+            self.client.model = "fails"
+
+
+def test_a_server_that_dies_leaves_the_levels_before_it():
+    from scripted_server import plain_server
+
+    async def load(url, breaker):
+        async with LoadClient(url, "sound") as breaker.client:
+            plan = Plan(levels=(1, 2, 4), requests=2, input=4, output=2)
+            return await Scan(breaker.client, plan, breaker).run()
+
+    with plain_server() as server:
+        found = asyncio.run(load(server.url, Breaker(4)))
+        assert [level.concurrency for level in found.levels] == [1, 2]
+        assert found.broken == "no answer with 4 requests at once: server: it fails"
+        assert summary(found)[0].startswith(f"the scan ended early: {found.broken}")
+        with pytest.raises(LoadError, match="no answer with 1 requests"):
+            asyncio.run(load(server.url, Breaker(1)))
 
 
 def test_a_server_whose_key_is_not_the_admins(tiny, no_doctor, capsys, monkeypatch):

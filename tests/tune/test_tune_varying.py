@@ -58,7 +58,7 @@ def test_what_was_asked_for_takes_the_place_of_powers_of_two() -> None:
         ("port", "1,2", "tune starts its servers itself"),
         ("api-key", "a,b", "nothing to do with speed"),
         ("log-level", "info", "nothing to do with speed"),
-        ("record", "a,b", "nothing to do with speed"),
+        ("record", "kept.jsonl", "nothing to do with speed"),
         ("chip-option", "a=1", "NAME=VALUE pairs"),
         ("page-sise", "16", "the nearest is --page-size"),
         ("mem-frac", "0.5", "there is no flag --mem-frac"),

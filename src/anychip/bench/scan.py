@@ -69,7 +69,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A whole scan. flat: index of the first level that gained less than FLAT; None where each did.
 
     cause, text, step: what keeps it from growing there, or costs most at the last level. notes:
-    what was not known, and why.
+    what was not known, and why. broken: why the server took no more load, where it did not last.
     """
 
     model: str
@@ -81,6 +81,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     notes: tuple[str, ...]
     interrupted: bool = False
+    broken: str = ""
 
 
 class Watcher(Protocol):
@@ -118,9 +119,9 @@ class Scan:
         self._random = np.random.default_rng()
 
     async def run(self) -> Found:
-        """Every level. Raises LoadError where the server cannot be loaded; Ctrl-C ends it early,
-        with the levels so far."""
-        interrupted = False
+        """Every level. Raises LoadError where the server cannot be loaded; Ctrl-C and the server's
+        own end leave the levels so far."""
+        interrupted, broken = False, ""
         try:
             await self._look_around()
             for number, concurrency in enumerate(self._plan.levels):
@@ -133,7 +134,12 @@ class Scan:
             if not self._levels:
                 raise
             interrupted = True
-        return found_of(self._client.model, self._levels, self._notes, interrupted=interrupted)
+        except LoadError as error:
+            if not self._levels:
+                raise
+            broken = str(error)
+        found = found_of(self._client.model, self._levels, self._notes)
+        return msgspec.structs.replace(found, interrupted=interrupted, broken=broken)
 
     def _left_s(self, number: int) -> float:
         left = len(self._plan.levels) - number
@@ -294,9 +300,7 @@ def gain(before: Level, concurrency: int, throughput: Estimate) -> Estimate | No
     return Estimate(*(float(value ** (1 / doublings)) for value in (exact, low, high)))
 
 
-def found_of(
-    model: str, levels: Sequence[Level], notes: Sequence[str], *, interrupted: bool = False
-) -> Found:
+def found_of(model: str, levels: Sequence[Level], notes: Sequence[str]) -> Found:
     """What the levels come to."""
     gains = [None if level.gain is None else level.gain.value for level in levels]
     flat = next((i for i, value in enumerate(gains) if value is not None and value < FLAT), None)
@@ -311,7 +315,6 @@ def found_of(
         text=text,
         step=step,
         notes=(*notes, *told),
-        interrupted=interrupted,
     )
 
 

@@ -65,6 +65,8 @@ def _median(values: Distribution | None) -> str:
 def summary(found: Found) -> list[str]:
     """What it comes to, in lines."""
     lines = ["interrupted: what follows is of the levels before"] if found.interrupted else []
+    if found.broken:
+        lines.append(f"the scan ended early: {found.broken}; what follows is of the levels before")
     lines += [_flattens(found)]
     if found.step:
         lines.append(f"next: {found.step}")

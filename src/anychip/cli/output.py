@@ -7,11 +7,14 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anychip.flags import ConfigError
+from anychip.settings import user_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +34,24 @@ def say(text: str, end: str = "\n") -> None:
         print(text, end=end, flush=True)
     except OSError as error:
         raise _lost(error) from error
+
+
+def report_folder(text: str) -> Path:
+    """The folder of --output, made and tried before a long load and not after it.
+
+    Raises ConfigError where nothing can be written there.
+    """
+    folder = user_path(text, "--output")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--output: cannot write to {folder}: {error.strerror}; name a folder that this user "
+            "may write to"
+        ) from error
+    return folder
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anychip.cli.load_flags import LoadOptions, flag
-from anychip.cli.output import drawing, say
+from anychip.cli.output import drawing, report_folder, say
 from anychip.config import ConfigError, FlagParser, own_values, parse
 from anychip.flags import Flag, add_flags, declared
 
@@ -32,7 +32,12 @@ class ReplayOptions(LoadOptions):
     model: str | None = declared(None, _flag("--model", "its name there [the first]", "NAME"))
     closed_loop: int | None = declared(
         None,
-        _flag("--closed-loop", "N callers that wait for answers, not the trace's times", low=1),
+        _flag(
+            "--closed-loop",
+            "N callers that wait for answers, not the trace's times",
+            low=1,
+            high=4096,
+        ),
     )
     limit: int | None = declared(None, _flag("--limit", "the first N requests alone", low=1))
     exact: bool = declared(
@@ -93,12 +98,13 @@ def run(argv: Sequence[str]) -> int:
 
     try:
         wish = _wish(Path(namespace.file).expanduser(), options, config.api_key)
+        folder = None if options.output is None else report_folder(options.output)
         with progress() as watcher:
             found = asyncio.run(_interruptible(wish, watcher))
     except LoadError as error:
         raise ConfigError(str(error)) from error
-    if options.output is not None:
-        _write(found, Path(options.output).expanduser())
+    if folder is not None:
+        _write(found, folder)
     if namespace.json:
         _print_json(found)
     else:

@@ -57,7 +57,7 @@ class Progress(Watcher):
             told = f"{self._failed} failed, {self._left()}"
             self._bar.update(self._task, completed=self._done, total=len(self._calls), told=told)
         elif time.monotonic() - self._told > LINE_EVERY_S:
-            told = f"{self._done} of {len(self._calls)} answered, {self._failed} failed"
+            told = f"{self._done} of {len(self._calls)} ended, {self._failed} failed"
             self._say(f"{told}, {self._left()}")
 
     def _left(self) -> str:

@@ -11,10 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anychip.cli.output import drawing, say
+from anychip.cli.output import drawing, report_folder, say
 from anychip.config import ConfigError, FlagParser, own_values, parse
 from anychip.flags import Flag, add_flags, declared
-from anychip.settings import user_path
 
 if TYPE_CHECKING:
     from anychip.bench.load.client import LoadClient
@@ -111,6 +110,7 @@ def run(argv: Sequence[str]) -> int:
     from anychip.bench.scan_report import as_json, summary
 
     plan, asked = _plan(options), _asked(options)
+    folder = None if options.output is None else report_folder(options.output)
     from anychip.bench.load.calls import LoadError
 
     try:
@@ -118,13 +118,16 @@ def run(argv: Sequence[str]) -> int:
     except LoadError as error:
         raise ConfigError(str(error)) from error
     asked += told
-    if options.output is not None:
-        _write(user_path(options.output, "--output"), found, asked)
+    if folder is not None:
+        _write(folder, found, asked)
     if options.json:
         say(as_json(found, asked), end="")
     else:
         _draw(found)
         say("\n".join([*asked, *summary(found)]))
+    if found.broken:
+        print(f"anychip: the scan ended early: {found.broken}", file=sys.stderr)
+        return 2
     return 130 if found.interrupted else 0
 
 

@@ -35,6 +35,8 @@ class Stacks:
         frames = sys._current_frames()  # noqa: SLF001 (Python's documented way to see other threads)
         for thread, frame in frames.items():
             if thread != mine:
+                # One that was not made by `threading`, as a library's, has no name there.
+                self.names.setdefault(thread, f"thread {thread}")
                 self._settle(thread, list(_codes(frame)), now)
         for thread in self._open.keys() - frames.keys():
             self._settle(thread, [], now)

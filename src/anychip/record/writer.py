@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
 import queue
@@ -140,9 +142,12 @@ class RecordWriter:
         """Open a new file with its header; one that is there becomes an older part."""
         try:
             if self._path.exists():
+                _refuse_shared(self._path)
                 self._shift()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
+            with contextlib.suppress(OSError):  # some shared folders have no locks: none is told
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             line = msgspec.json.encode(self._header) + b"\n"
             file.write(line)
             file.flush()
@@ -187,3 +192,22 @@ def check_place(path: Path) -> None:
         raise RecordError(f"{path}: there is no folder {folder}; make it first")
     if not os.access(folder, os.W_OK):
         raise RecordError(f"{path}: the folder {folder} cannot be written to; name another")
+    if path.exists():
+        try:
+            _refuse_shared(path)
+        except OSError as error:
+            raise RecordError(f"{path}: {error.strerror or error}") from error
+
+
+def _refuse_shared(path: Path) -> None:
+    """Raise RecordError for a record that is being written: two writers would move each other's
+    file away, and each would go on in the other's older parts. OSError where it cannot be read."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RecordError(
+                f"{path} is being written by another server; name another file, or end that server"
+            ) from error
+        except OSError as error:
+            log.debug("record: %s: its folder has no locks: %s", path, error.strerror)

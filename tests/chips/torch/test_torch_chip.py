@@ -54,7 +54,7 @@ def test_check_device_computes_in_a_child():
 
 
 def test_empty_slots_and_findings_can_be_seen(chip):
-    assert {"telemetry", "capture", "queue.record"} <= set(chip_slots(chip))
+    assert {"communicator", "capture", "queue.record"} <= set(chip_slots(chip))
     assert [f.verdict for f in chip.build.check()] == [Verdict.GOOD]
     assert load_chip("torch").map_error(7).text == "unknown code 7"
     chip.queue.synchronize(1.0)

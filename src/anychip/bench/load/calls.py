@@ -11,8 +11,9 @@ FailureKind = Literal[
     "connect", "busy", "refused", "server", "error event", "cut", "no stream", "timeout"
 ]
 """Why an answer failed. connect: nobody took the call; busy: HTTP 429 or 503; refused: another 4xx;
-server: another status; error event: within the stream; cut: the stream ended without a finish;
-no stream: what came is no stream of completions; timeout: nothing came for too long."""
+server: another status, or the 503 of a server whose engine is down; error event: within the stream;
+cut: the stream ended without a finish; no stream: what came is no stream of completions; timeout:
+nothing came for too long."""
 
 
 class LoadError(ValueError):

@@ -136,6 +136,11 @@ def error_text(error: object) -> str:
     return str(told)[:_SHOWN]
 
 
+def _is_down(error: object) -> bool:
+    """Whether a server of ours says that its engine is dead or restarts: no longer queue helps."""
+    return isinstance(error, Mapping) and error.get("code") == "engine_unavailable"
+
+
 def refusal(status: int, body: bytes) -> Failure:
     """An answer that is no stream because of its status."""
     try:
@@ -144,6 +149,6 @@ def refusal(status: int, body: bytes) -> Failure:
         found = None
     error = (found.get("error") or found.get("detail")) if isinstance(found, dict) else None
     text = error_text(error) if error else body[:_SHOWN].decode(errors="replace").strip()
-    if status in (429, 503):
+    if status in (429, 503) and not _is_down(error):
         return Failure(kind="busy", text=text, status=status)
     return Failure(kind="refused" if 400 <= status < 500 else "server", text=text, status=status)

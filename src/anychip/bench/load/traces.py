@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,6 +25,8 @@ _FORMATS = (
     " GeneratedTokens), BurstGPT's CSV (Timestamp, Request tokens, Response tokens) and Mooncake's"
     " JSON lines (timestamp, input_length, output_length, hash_ids)"
 )
+MOST_TOKENS = 2**31 - 1
+"""Of a prompt or an answer: more is a torn or foreign file, and no array holds such ids."""
 _MOMENT = re.compile(r"([\d-]+[ T][\d:]+)(\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 
 
@@ -75,6 +78,13 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         raise TraceError(f"{path}: {text}") from error
     if not trace.requests:
         raise TraceError(f"{path}: no request in it")
+    for number, one in enumerate(trace.requests, 1):
+        most = max(one.input_tokens or 0, one.output_tokens)
+        if most > MOST_TOKENS:
+            raise TraceError(
+                f"{path}: request {number} in order of time has {most} tokens; a prompt or an "
+                f"answer has at most {MOST_TOKENS}: correct that line, or leave it out"
+            )
     return trace
 
 
@@ -111,7 +121,7 @@ def _mooncake(path: Path, limit: int | None) -> Trace:
 
 def _table(path: Path, limit: int | None, kind: str) -> Trace:
     """A CSV file of arrival times and two lengths; prompts share nothing."""
-    names, moment = (AZURE, _seconds) if kind == "azure" else (BURST, float)
+    names, moment = (AZURE, _seconds) if kind == "azure" else (BURST, _finite)
     found: list[tuple[float, int, int]] = []
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file, skipinitialspace=True)
@@ -130,6 +140,14 @@ def _table(path: Path, limit: int | None, kind: str) -> Trace:
     left_out = len(found) - len(requests)
     notes = (f"{left_out} requests without a prompt or an answer are left out",) if left_out else ()
     return Trace(kind=kind, requests=_ordered(requests), notes=notes)
+
+
+def _finite(text: str) -> float:
+    """Seconds; ValueError for what is no time: NaN would make all times NaN."""
+    seconds = float(text)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{text!r} is no time in seconds, such as 45.5")
+    return seconds
 
 
 def _seconds(text: str) -> float:
