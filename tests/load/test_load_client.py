@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 from scripted_server import plain_server
@@ -88,6 +89,18 @@ def test_a_server_that_falls_silent_is_given_up(server):
     finally:
         server.gate.set()
     assert one.failure.kind == "timeout" and one.finish is None
+
+
+def test_a_server_that_never_tells_of_itself_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        async def ask():
+            async with LoadClient(url, "sound", ask_s=0.2) as client:
+                await client.get("/models")
+
+        with pytest.raises(LoadError, match=r"/v1/models: no answer within 0\.2 s"):
+            asyncio.run(ask())
 
 
 def test_an_open_loop_has_all_calls_under_way_at_once(server):

@@ -75,6 +75,22 @@ def shorter(tensors: schemes.Tensors, module: str) -> schemes.Tensors:
     return {f"{module}.{ending}": part.contiguous() for ending, part in cut.items()}
 
 
+def zeros_beside(folder: Path, zeros: torch.Tensor) -> Path:
+    edit_tensors(folder, lambda t: t.update({f"{QUERY}.weight_zero_point": zeros}))
+    return folder
+
+
+def test_zero_points_that_the_settings_do_not_know_are_refused(tmp_path):
+    """Codes of 4 bits: 8 is 0."""
+    packed = torch.full((8, 2), -0x77777778, dtype=torch.int32)
+    open_checkpoint(zeros_beside(quantized(tmp_path / "a", "packed4"), packed))
+    open_checkpoint(zeros_beside(quantized(tmp_path / "b", "int8"), torch.zeros(64, 1).char()))
+    for scheme, zeros in (("packed4", packed + 1), ("int8", torch.ones(64, 1).char())):
+        folder = zeros_beside(quantized(tmp_path / scheme, scheme), zeros)
+        with pytest.raises(CheckpointError, match=r"weight_zero_point': is not 0, but .*symmetric"):
+            open_checkpoint(folder)
+
+
 def test_a_truncated_file_names_a_tensor(tmp_path):
     folder = quantized(tmp_path, "gptq4")
     weights = folder / "model.safetensors"

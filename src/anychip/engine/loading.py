@@ -11,6 +11,8 @@ from anychip.run.weights import visits
 
 EVERY_S = 0.2
 _CELLS = 20
+_LARGE = 10 << 20
+"""Bytes of weights from which on whole MiB are told."""
 
 
 def loading_progress(opened: Opened, report: Callable[[str], None]) -> Callable[[int, int], None]:
@@ -25,7 +27,9 @@ def loading_progress(opened: Opened, report: Callable[[str], None]) -> Callable[
             return
         last = now
         rate = done / 2**20 / max(now - begun, 1e-3)
-        amounts = f"{done / 2**20:,.0f} of {total / 2**20:,.0f} MiB, {rate:,.0f} MiB/s"
+        digits = 0 if total >= _LARGE else 1
+        part = f"{done / 2**20:,.{digits}f} of {total / 2**20:,.{digits}f}"
+        amounts = f"{part} MiB, {rate:,.0f} MiB/s"
         if done < total:
             bar = "#" * (done * _CELLS // max(total, 1))
             report(Passing(f"  weights [{bar:.<{_CELLS}}] {amounts}"))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'anychip[bench]'"
 CONNECT_S, SILENT_S = 30.0, 600.0
 """How long a server may take to accept, and between two pieces: a prompt may wait in a queue."""
+ASK_S = 60.0
+"""How long it may take to answer a question about itself: a look at its stacks takes up to 30 s."""
 _MAX_BODY = 1 << 16
 
 Clock = Callable[[], float]
@@ -38,7 +40,8 @@ class LoadClient:
     """Sends calls, each over a connection of the pool; `async with` opens and closes it.
 
     url: with or without /v1. clock: what the times of answers are told by. silent_s: so long may a
-    server say nothing. Raises ConfigError for what is no address, LoadError without aiohttp.
+    server say nothing in an answer; ask_s: so long may it take to tell of itself. Raises
+    ConfigError for what is no address, LoadError without aiohttp.
     """
 
     def __init__(
@@ -48,10 +51,11 @@ class LoadClient:
         *,
         key: str | None = None,
         silent_s: float = SILENT_S,
+        ask_s: float = ASK_S,
         clock: Clock = time.perf_counter,
     ) -> None:
         self.base, self.model, self.clock = base_url(url), model, clock
-        self._key, self._silent_s = key, silent_s
+        self._key, self._silent_s, self._ask_s = key, silent_s, ask_s
         self._aiohttp = import_aiohttp()
         self._session: aiohttp.ClientSession | None = None
 
@@ -135,11 +139,14 @@ class LoadClient:
 
     async def _ask(self, method: str, path: str, data: bytes | None, beside: bool) -> bytes:
         place = (self.base.removesuffix("/v1") if beside else self.base) + path
-        headers = {"Content-Type": "application/json"}
+        asked: dict[str, Any] = {"data": data, "headers": {"Content-Type": "application/json"}}
+        asked["timeout"] = self._aiohttp.ClientTimeout(total=self._ask_s)
         try:
-            async with self._open.request(method, place, data=data, headers=headers) as response:
+            async with self._open.request(method, place, **asked) as response:
                 body: bytes = await response.content.read()
-        except (self._aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except asyncio.TimeoutError as error:
+            raise LoadError(f"{place}: no answer within {self._ask_s:g} s") from error
+        except (self._aiohttp.ClientError, OSError) as error:
             raise LoadError(f"{place}: {error or type(error).__name__}") from error
         if response.status != 200:
             found = refusal(response.status, body)

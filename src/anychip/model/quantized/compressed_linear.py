@@ -161,12 +161,25 @@ def _zeros(pieces: Pieces, args: WeightArgs, shape: Shape) -> Callable[[], Bytes
     n, count = shape
     middle = 2 ** (args.bits - 1)
     if args.symmetric:
+        _refuse_zeros(pieces, args.bits, n)
         return lambda: np.full(shape, middle, np.uint8)
     if pieces.has(PACKED) and args.strategy != "tensor":
         pieces.shaped(ZERO, ("I32",), (-(-n * args.bits // 32), count))
         return lambda: unpack_words(pieces.array(ZERO).T, args.bits)[:, :n].T
     pieces.shaped(ZERO, ("I8",), shape, *([(n,), (1,), (), (1, 1)] if count == 1 else []))
     return lambda: _columns(_unsigned(pieces.array(ZERO)), n)
+
+
+def _refuse_zeros(pieces: Pieces, bits: int, n: int) -> None:
+    """Where the settings know no zero points, those that are stored must say 0."""
+    if not pieces.has(ZERO):
+        return
+    packed = pieces.entry(ZERO, ("I8", "I32")).format == "I32"
+    numbers = pieces.array(ZERO)
+    if packed:
+        numbers = unpack_words(numbers.T, bits)[:, :n] ^ np.uint8(2 ** (bits - 1))
+    if numbers.any():
+        raise pieces.error(ZERO, "is not 0, but the settings say that the weight is symmetric")
 
 
 def _columns(numbers: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
