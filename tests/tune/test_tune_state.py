@@ -36,6 +36,7 @@ def test_a_line_that_a_crash_tore_is_left_out_and_written_over(tmp_path) -> None
     with Runs(tmp_path, plan(), resume=True) as runs:
         assert runs.find("one by one", 0, FOUR) is None
         runs.add(done(0, FOUR, 7.0))
+    assert path.read_bytes().endswith(b"}\n")  # nothing is left of the torn one
     with Runs(tmp_path, plan(), resume=True) as runs:
         assert [each.configuration for each in runs.done] == [BASE, FOUR]
 
