@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -214,3 +215,13 @@ def test_two_writers_do_not_share_a_file(tmp_path):
         first.close()
     assert first.counts.lost == 0 and [p.name for p in tmp_path.glob("record.*")]
     check_place(path)
+
+
+def test_a_folder_without_locks_is_told(tmp_path, monkeypatch, caplog):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("anychip.record.writer.fcntl.flock", no_locks)
+    writer = RecordWriter(tmp_path / "r.jsonl", HEADER, max_bytes=1 << 20, keep=1)
+    writer.close()
+    assert "cannot be locked (No locks available)" in caplog.text

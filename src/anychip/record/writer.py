@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -146,8 +145,7 @@ class RecordWriter:
                 self._shift()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
-            with contextlib.suppress(OSError):  # some shared folders have no locks: none is told
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._hold(file)
             line = msgspec.json.encode(self._header) + b"\n"
             file.write(line)
             file.flush()
@@ -155,6 +153,17 @@ class RecordWriter:
             raise RecordError(f"{self._path}: {error.strerror or error}") from error
         self._size = self._head = len(line)
         return file
+
+    def _hold(self, file: BinaryIO) -> None:
+        """Keep other writers away; some shared folders have no locks."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            log.warning(
+                "record: %s cannot be locked (%s): see to it that no other server writes it",
+                self._path,
+                error.strerror,
+            )
 
     def _rotate(self) -> None:
         self._file.flush()

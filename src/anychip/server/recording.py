@@ -63,9 +63,9 @@ class Recorder:
         except RecordError as error:
             raise StartError(f"--record: {error}") from error
 
-    def call(self, origin: Origin, sampling: Sampling, seed: int) -> CallRecord | None:
+    def call(self, origin: Origin, sampling: Sampling, seed: int) -> CallNote | None:
         """What notes a call that begins; None where nothing is recorded."""
-        return None if self._writer is None else CallRecord(self, origin, sampling, seed)
+        return None if self._writer is None else CallNote(self, origin, sampling, seed)
 
     @property
     def counts(self) -> RecordCounts | None:
@@ -77,7 +77,7 @@ class Recorder:
         if self._writer is not None:
             self._writer.close()
 
-    def put(self, call: CallRecord, request: Request, choice: Choice) -> None:
+    def put(self, call: CallNote, request: Request, choice: Choice) -> None:
         """Hand over one sequence that has ended."""
         if self._writer is None:
             return
@@ -103,7 +103,7 @@ class Recorder:
 
     def _line(
         self,
-        call: CallRecord,
+        call: CallNote,
         prompt: tuple[int, ...],
         response: tuple[int, ...],
         known: Mapping[str, Any],
@@ -128,7 +128,7 @@ class Recorder:
         )
 
 
-class CallRecord:
+class CallNote:
     """Notes when the tokens of a call came. error: the code of what ended it before its end."""
 
     def __init__(self, recorder: Recorder, origin: Origin, sampling: Sampling, seed: int) -> None:
