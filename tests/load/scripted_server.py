@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BEHAVIOURS = {
     "sound", "busy", "refuses", "fails", "cuts", "error event", "whole", "no usage", "hangs up",
-    "nonsense", "packed",
+    "nonsense", "packed", "mute",
 }  # fmt: skip
 
 
@@ -27,7 +27,15 @@ class Server(ThreadingHTTPServer):
         self.left = 0  # clients that were gone before their answer was whole
         self.gate = threading.Event()  # answers wait for it after their first piece
         self.gate.set()
+        self.ended = False
+        self.lists = True  # whether it has /v1/models
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def end(self) -> None:
+        """Nobody listens there any more, nor on a connection that is open."""
+        self.ended = True
+        self.shutdown()
+        self.server_close()
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -35,19 +43,26 @@ class Answers(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            self._json(200, {"data": [{"id": "sound"}]})
+        if self.server.ended:
+            self.close_connection = True
+        elif self.path == "/v1/models" and self.server.lists:
+            self._json(200, {"data": [{"id": name} for name in ("sound", *sorted(BEHAVIOURS))]})
         else:
             self._json(404, {"error": {"message": f"no {self.path} here"}})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.ended:
+            self.close_connection = True
+            return
         if not self.path.startswith("/v1/"):
             self._json(404, {"error": {"message": f"no {self.path} here"}})
             return
         self.server.seen.append((self.path, body, dict(self.headers)))
         how = body["model"]
-        if how in ("busy", "refuses", "fails"):
+        if how == "mute":
+            self._say(404, b"")
+        elif how in ("busy", "refuses", "fails"):
             status = {"busy": 503, "refuses": 400, "fails": 500}[how]
             self._json(status, {"error": {"message": f"it {how}"}})
         elif how == "hangs up":
@@ -78,7 +93,9 @@ class Answers(BaseHTTPRequestHandler):
 
     def _json(self, status: int, body: dict, packed: bool = False) -> None:
         data = json.dumps(body).encode()
-        data = gzip.compress(data) if packed else data
+        self._say(status, gzip.compress(data) if packed else data, packed)
+
+    def _say(self, status: int, data: bytes, packed: bool = False) -> None:
         self.send_response(status)
         if packed:
             self.send_header("Content-Encoding", "gzip")
@@ -126,6 +143,5 @@ def plain_server():
         yield server
     finally:
         server.gate.set()
-        server.shutdown()
-        server.server_close()
+        server.end()
         thread.join(30)

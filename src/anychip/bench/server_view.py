@@ -46,6 +46,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     stats: SchedulerStats
     state: str
     pids: dict[str, int | None]
+    engine_deaths: int = 0
 
     @property
     def committed(self) -> float | None:
@@ -73,7 +74,12 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
 
 async def ask_info(client: Getter) -> ServerInfo:
     """Raises LoadError, also where the server is none of ours."""
-    body = await client.get("/server_info", beside=True)
+    try:
+        body = await client.get("/server_info", beside=True)
+    except LoadError as error:
+        if error.status != 404:
+            raise
+        raise LoadError(f"{NOT_OURS} ({error})", error.status) from error
     try:
         return msgspec.json.decode(body, type=ServerInfo)
     except msgspec.MsgspecError as error:
