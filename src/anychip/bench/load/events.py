@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -141,6 +142,11 @@ def _is_down(error: object) -> bool:
     return isinstance(error, Mapping) and error.get("code") == "engine_unavailable"
 
 
+def phrase(status: int) -> str:
+    """What HTTP calls a status; empty for one that it does not know."""
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else "a status of its own"
+
+
 def refusal(status: int, body: bytes) -> Failure:
     """An answer that is no stream because of its status."""
     try:
@@ -149,6 +155,7 @@ def refusal(status: int, body: bytes) -> Failure:
         found = None
     error = (found.get("error") or found.get("detail")) if isinstance(found, dict) else None
     text = error_text(error) if error else body[:_SHOWN].decode(errors="replace").strip()
+    text = text or f"{phrase(status)}, and no word why"
     if status in (429, 503) and not _is_down(error):
         return Failure(kind="busy", text=text, status=status)
     return Failure(kind="refused" if 400 <= status < 500 else "server", text=text, status=status)

@@ -73,7 +73,7 @@ async def replay(wish: Wish, watcher: Watcher) -> Replay:
         served = await ask_server(client, wish.model)
         client.model = served.model
         asked = calls_of(trace, _shape(wish.shape, served))
-        notes = (*trace.notes, *asked.notes, *_warnings(trace, asked, served))
+        notes = (*served.notes, *trace.notes, *asked.notes, *_warnings(trace, asked, served))
         if wish.flush:
             await client.post("/flush_cache", {}, beside=True)
             notes = (*notes, "the server's prefix cache was emptied first")

@@ -8,9 +8,11 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
+from anychip import wrong_scheme
 from anychip.address import server_url
 from anychip.bench.load.client import CONNECT_S, import_aiohttp
 from anychip.record.lines import Privacy, Salt
@@ -112,6 +114,7 @@ class RecordingProxy:
             error = None
         except BadGateway as failure:
             error = "connect"
+            log.warning("%s %s: not passed on: %s", scope["method"], scope["path"], failure)
             await _refuse(send, 502, str(failure))
         except BrokenOff as failure:
             error = "cut"  # it is broken off for the client as well: nothing ends it
@@ -150,8 +153,11 @@ class RecordingProxy:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
         except (self._aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            text = f"{self.upstream}: {error or type(error).__name__}"
-            raise (BrokenOff(text) if begun else BadGateway(text)) from error
+            if begun:
+                raise BrokenOff(f"{self.upstream}: {error or type(error).__name__}") from error
+            place = urlsplit(self.upstream)
+            why = await asyncio.to_thread(wrong_scheme.told, place, error, "--upstream")
+            raise BadGateway(f"{self.upstream}: {why}") from error
 
     def _request(self, scope: Message, body: bytes) -> Any:
         from multidict import CIMultiDict
