@@ -27,11 +27,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
-from anychip.model.demo import demo_model_path
 from race.completions import HOST, MODEL, run_batch
 from race.processes import end
 from race.server import Server, free_port
 from race.workloads import HIGHEST, LOWEST, Batch, Job
+
+from anychip.model.demo import demo_model_path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 START_S, BATCH_S = 120.0, 600.0
