@@ -93,8 +93,13 @@ class Server:
         and after each batch."""
         return self._memory
 
+    @property
+    def pids(self) -> list[int]:
+        """Its processes that are alive."""
+        return family(self._process.pid)
+
     def _look(self) -> None:
-        now, most = memory_of(family(self._process.pid)), self._memory
+        now, most = memory_of(self.pids), self._memory
         self._memory = Memory(
             max(now.peak, most.peak),
             max(now.shared_once, most.shared_once),

@@ -12,8 +12,8 @@ import pytest
 from anychip.config import ConfigError
 from anychip.engine.client import DEFAULT_BUILDER
 from anychip.engine.messages import StartError
+from anychip.http.call_record import CallRecord
 from anychip.model.tiny import write_tiny
-from anychip.server.call_record import CallRecord
 from anychip.server.tracing import Tracing, _wall, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL
@@ -193,6 +193,7 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
                 wait_until(lambda sent=sent: broken.attempts >= sent)
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
+    assert "code: 400" in told[0].getMessage()
 
 
 def test_monotonic_moments_become_wall_clock_time():
