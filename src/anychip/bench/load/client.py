@@ -151,7 +151,7 @@ class LoadClient:
         if response.status != 200:
             found = refusal(response.status, body)
             hint = "; put the key into ANYCHIP_API_KEY" if found.status == 401 else ""
-            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}")
+            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}", response.status)
         return body
 
 
