@@ -157,8 +157,9 @@ class LoadClient:
             why = await asyncio.to_thread(wrong_scheme.told, urlsplit(self.url), error)
             raise LoadError(f"{place}: {why}") from error
         if response.status != 200:
-            text, status = refusal(response.status, body).text, response.status
-            raise LoadError(f"{place}: HTTP {status}: {text}{_HINTS.get(status, '')}", status)
+            found = refusal(response.status, body)
+            hint = _HINTS.get(found.status, "")
+            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}", response.status)
         return body
 
 
