@@ -111,6 +111,14 @@ def check(flag: Flag, value: object, where: str) -> None:
         raise ConfigError(f"{where}: {_shown(flag, value)} {reason}{tail}")
 
 
+def check_values(settings: object) -> None:
+    """Check every declared field of a dataclass object that is set. Raises ConfigError."""
+    for setting in settings_of(type(settings)):
+        value = getattr(settings, setting.field)
+        if value not in (None, "", {}):
+            check(setting.flag, value, (setting.flag.names or (setting.flag.env,))[0])
+
+
 def _outside(flag: Flag, value: float) -> str:
     if not math.isfinite(value):
         return "is not a finite number"

@@ -9,8 +9,8 @@ import threading
 import pytest
 from starlette.requests import Request
 
-from anychip.server.errors import ApiError
-from anychip.server.listening import STALLED_S, bind
+from anychip.http.errors import ApiError
+from anychip.http.listening import STALLED_S, bind
 from anychip.server.validation import read_body
 from served import config_for, running, wait_until
 

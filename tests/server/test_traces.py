@@ -12,8 +12,8 @@ import pytest
 from anychip.config import ConfigError
 from anychip.engine.client import DEFAULT_BUILDER
 from anychip.engine.messages import StartError
+from anychip.http.call_record import CallRecord
 from anychip.model.tiny import write_tiny
-from anychip.server.call_record import CallRecord
 from anychip.server.tracing import Tracing, _wall, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL

@@ -13,7 +13,7 @@ import msgspec
 from anychip.address import server_url
 from anychip.bench.load.events import PromptDetails, Usage
 from anychip.cli.chat_answers import ChatError, Messages, Said, refused
-from anychip.server.listening import is_loopback
+from anychip.http.listening import is_loopback
 
 CONNECT_S, READ_S = 10.0, 600.0
 """How long a server may take to accept, and between two pieces: a prompt may be long."""

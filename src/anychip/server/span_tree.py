@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from anychip.http.call_record import CallRecord, Recorded
 from anychip.request import Doing, Mark, Request
-from anychip.server.call_record import CallRecord, Recorded
 
 Attribute = str | int | float | bool | tuple[str, ...]
 Attributes = dict[str, Attribute]

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
+from anychip.http.call_record import CallRecord
 from anychip.request import Mark
-from anychip.server.call_record import CallRecord
 from anychip.server.span_tree import (
     SpanNode,
     children_of,

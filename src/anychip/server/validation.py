@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from anychip.http.errors import ApiError, bad_request
 from anychip.refusal import near
-from anychip.server.errors import ApiError, bad_request
 
 MAX_RID_CHARS = 256
 BODY_IDLE_S = 30.0

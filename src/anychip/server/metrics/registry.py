@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from anychip.http.http_calls import HttpFigures
 from anychip.server.metrics.aliases import alias_families
 from anychip.server.metrics.device_series import device_series
 from anychip.server.metrics.engine_series import engine_series
 from anychip.server.metrics.families import Families
-from anychip.server.metrics.http_calls import HttpFigures
 from anychip.server.metrics.request_series import RequestFigures, request_series
 from anychip.server.metrics.server_series import server_series
 from anychip.server.metrics.sources import EngineView

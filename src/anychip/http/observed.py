@@ -6,17 +6,14 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anychip.server.auth import caller_in
-from anychip.server.call_record import CallRecord, begin_call
-from anychip.server.telling import Telling
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+from anychip.http.auth import caller_in
+from anychip.http.call_record import CallRecord, begin_call
+from anychip.http.telling import Telling
 
 _ID = re.compile(r"[!-~]{1,128}")
 """A client's x-request-id that is taken over: it goes into headers and lines of logs."""
@@ -53,12 +50,12 @@ class Observed:
         finally:
             self._end(record, scope, span)
 
-    def _span(self, record: CallRecord, headers: Headers) -> Span | None:
+    def _span(self, record: CallRecord, headers: Headers) -> Any:
         if self._tracing is None or record.path in _NOT_TRACED:
             return None
         return self._tracing.begin(record, headers)
 
-    def _end(self, record: CallRecord, scope: Scope, span: Span | None) -> None:
+    def _end(self, record: CallRecord, scope: Scope, span: Any) -> None:
         record.ended = time.monotonic()
         record.caller = caller_in(scope)
         if self._access_log is not None:

@@ -9,9 +9,8 @@ from hmac import compare_digest
 
 import msgspec
 
-from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
-from anychip.settings import user_path
+from anychip.settings import HttpSettings, user_path
 
 MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -54,7 +53,7 @@ class Access:
         return found
 
 
-def open_access(config: ServeConfig) -> Access:
+def open_access(config: HttpSettings) -> Access:
     """The configured keys. StartError for a file that cannot be read, or that others can."""
     named = _read(config.api_key_file) if config.api_key_file else {}
     for flag, key in (("--api-key", config.api_key), ("--admin-api-key", config.admin_api_key)):

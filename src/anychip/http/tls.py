@@ -5,14 +5,13 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
-from anychip.settings import user_path
+from anychip.settings import HttpSettings, user_path
 
 _CERTIFICATE, _KEY = "-----BEGIN CERTIFICATE-----", "PRIVATE KEY-----"
 
 
-def open_tls(config: ServeConfig) -> ssl.SSLContext | None:
+def open_tls(config: HttpSettings) -> ssl.SSLContext | None:
     """TLS as configured, None where it is not. StartError names the flag and the file.
 
     With --ssl-ca-certs a client must bring a certificate that one of them signed.
@@ -35,7 +34,7 @@ def open_tls(config: ServeConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _load_pair(context: ssl.SSLContext, config: ServeConfig, certfile: str) -> None:
+def _load_pair(context: ssl.SSLContext, config: HttpSettings, certfile: str) -> None:
     """Certificate and key, which may be in one file."""
     flag, keyfile = "--ssl-keyfile", config.ssl_keyfile
     if keyfile is None:

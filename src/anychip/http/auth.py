@@ -8,15 +8,15 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from anychip.server.errors import ApiError
-from anychip.server.keys import Access, Caller
-from anychip.server.listening import is_loopback
+from anychip.http.errors import ApiError
+from anychip.http.keys import Access, Caller
+from anychip.http.listening import is_loopback
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """Probes and scrapers need no key; they show no prompt and change nothing."""
 
 
-_CALLER = "anychip.caller"
+_CALLER, _ACCESS = "anychip.caller", "anychip.access"
 
 
 class KeyCheck:
@@ -36,7 +36,7 @@ class KeyCheck:
             if caller is None and self._access.needed and scope["path"] not in OPEN_PATHS:
                 await _unauthorized().response(scope["path"])(scope, receive, send)
                 return
-            scope[_CALLER] = caller or Caller()
+            scope[_CALLER], scope[_ACCESS] = caller or Caller(), self._access
         await self._app(scope, receive, send)
 
 
@@ -72,7 +72,7 @@ def _unauthorized() -> ApiError:
 
 def require_admin(request: Request) -> None:
     """ApiError 403 where the request needs the admin key and does not bring it."""
-    access: Access = request.app.state.service.access
+    access: Access = request.scope[_ACCESS]
     if not (access.admin_open or caller_of(request).admin):
         raise ApiError(
             403,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anychip.server.errors import unavailable
+from anychip.http.errors import unavailable
 
 _UNCOUNTED = frozenset({"/abort_request", "/flush_cache", "/start_profile", "/stop_profile"})
 """What relieves a full server, or shows why it is full, is never refused for that."""

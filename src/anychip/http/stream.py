@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from anychip.server.errors import ApiError, unavailable
+from anychip.http.errors import ApiError, unavailable
 
 DONE = b"data: [DONE]\n\n"
 

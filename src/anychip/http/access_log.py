@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
-from anychip.server.call_record import CallRecord
-from anychip.settings import user_path
+from anychip.http.call_record import CallRecord
+from anychip.settings import CallLogSettings, user_path
 
 log = logging.getLogger("anychip.server")
 
@@ -118,7 +117,7 @@ def _utc(epoch_ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 10**6:03d}Z"
 
 
-def open_access_log(config: ServeConfig) -> AccessLog | None:
+def open_access_log(config: CallLogSettings) -> AccessLog | None:
     """What --access-log names; "-" is standard output. StartError where it cannot be written."""
     if config.access_log is None:
         return None

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anychip.server.call_record import tell_error
+from anychip.http.call_record import tell_error
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
