@@ -160,26 +160,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+# fmt: off
 FIELDS = [
-    "messages",
-    "model",
-    "prompt",
-    "text",
-    "input",
-    "input_ids",
-    "n",
-    "max_tokens",
-    "stream",
-    "user",
-    "metadata",
-    "tools",
-    "system",
-    "instructions",
-    "sampling_params",
-    "rid",
-    "previous_response_id",
-    "prompt_cache_key",
+    "messages", "model", "prompt", "text", "input",
+    "input_ids", "n", "max_tokens", "stream", "user",
+    "metadata", "tools", "system", "instructions", "sampling_params",
+    "rid", "previous_response_id", "prompt_cache_key",
 ]
+# fmt: on
 
 
 @settings(deadline=None, max_examples=60)

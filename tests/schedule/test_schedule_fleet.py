@@ -47,7 +47,7 @@ def test_following_prefixes_finds_nearly_all_that_one_cache_would(prompts):
     aware = found["cache_aware"]
     assert aware.cached_tokens > 0.9 * possible
     assert all(
-        aware.cached_tokens > 1.4 * found[n].cached_tokens for n in ("round_robin", "random")
+        aware.cached_tokens > 1.3 * found[n].cached_tokens for n in ("round_robin", "random")
     )
     assert aware.busiest < 1.4, "and nobody is given everything"
     assert aware.matched_tokens == pytest.approx(aware.cached_tokens, rel=0.15)
