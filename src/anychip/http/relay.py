@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from starlette.types import Receive
 
@@ -29,12 +29,13 @@ _KEPT_OPEN_S = 2.0
 class BadGateway(Exception):
     """The server behind gave no answer; the text says why.
 
-    unsent: no connection came about, so it surely knows nothing of the call.
+    kind: "connect": no connection came about, so it surely knows nothing of the call; "timeout":
+    it was silent for too long; "broken": the connection ended, or what came is no HTTP.
     """
 
-    def __init__(self, text: str, *, unsent: bool) -> None:
+    def __init__(self, text: str, kind: Literal["connect", "timeout", "broken"]) -> None:
         super().__init__(text)
-        self.unsent = unsent
+        self.kind = kind
 
 
 class BrokenOff(Exception):
@@ -71,19 +72,26 @@ class Answer:
             async for data in self._response.content.iter_any():
                 yield data
         except self._relay.errors as error:
-            raise BrokenOff(f"{self._base}: {error or type(error).__name__}") from error
+            raise BrokenOff(self._relay.told(self._base, error)) from error
 
 
 class Relay:
     """Connections to servers behind; `async with` opens and closes them.
 
     client: the package aiohttp, an extra, which who asks has looked for. connect_s: how long a
-    server may take to accept; how long it then takes to answer is its own decision. tls: whom to
-    trust behind https, None: as the system does.
+    server may take to accept; silent_s: how long it may then send nothing, None: its own decision.
+    tls: whom to trust behind https, None: as the system does.
     """
 
-    def __init__(self, client: Any, connect_s: float, tls: ssl.SSLContext | None = None) -> None:
-        self._client, self._connect_s, self._tls = client, connect_s, tls
+    def __init__(
+        self,
+        client: Any,
+        connect_s: float,
+        silent_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._client, self._tls = client, tls
+        self._connect_s, self._silent_s = connect_s, silent_s
         self.errors = (client.ClientError, asyncio.TimeoutError, OSError)
         self._unsent = (client.ClientConnectorError, client.ConnectionTimeoutError)
         self._session: aiohttp.ClientSession | None = None
@@ -94,7 +102,9 @@ class Relay:
             connector=client.TCPConnector(
                 limit=0, keepalive_timeout=_KEPT_OPEN_S, ssl=self._tls or True
             ),
-            timeout=client.ClientTimeout(total=None, sock_connect=self._connect_s),
+            timeout=client.ClientTimeout(
+                total=None, sock_connect=self._connect_s, sock_read=self._silent_s
+            ),
             auto_decompress=False,
             cookie_jar=client.DummyCookieJar(),
             skip_auto_headers=_AUTOMATIC,
@@ -111,14 +121,20 @@ class Relay:
         try:
             response = await self._send(call)
         except self.errors as error:
-            raise BadGateway(
-                f"{call.base}: {error or type(error).__name__}",
-                unsent=isinstance(error, self._unsent),
-            ) from error
+            raise BadGateway(self.told(call.base, error), self._kind(error)) from error
         try:
             yield Answer(response, self, call.base)
         finally:
             response.close()  # a whole answer has given its connection back by now
+
+    def _kind(self, error: BaseException) -> Literal["connect", "timeout", "broken"]:
+        if isinstance(error, self._unsent):
+            return "connect"
+        return "timeout" if isinstance(error, asyncio.TimeoutError) else "broken"
+
+    def told(self, base: str, error: BaseException) -> str:
+        """An error in words, which some of aiohttp's lack."""
+        return f"{base}: {str(error) or type(error).__name__}"
 
     async def _send(self, call: Passed) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict
