@@ -24,6 +24,7 @@ from anychip.plan import CacheLimits
 from anychip.router.policies import POLICIES, policy_named
 
 STEP_TOKENS = 512
+COMPARED = tuple(name for name in POLICIES if name != "consistent")  # the trace has no keys
 HEAD = (
     "| workers | policy | hit rate | of the possible | busiest worker | first token, mean | p99 |\n"
     "|---|---|---|---|---|---|---|"
@@ -39,7 +40,13 @@ def arguments() -> argparse.Namespace:
     add("trace", type=Path, metavar="TRACE")
     add("--requests", type=count, metavar="N", help="the trace's first N alone [all]")
     add("--workers", type=count, nargs="+", default=[2, 4, 8], metavar="N", help="[2 4 8]")
-    add("--policies", nargs="+", choices=tuple(POLICIES), default=tuple(POLICIES), help="[all]")
+    add(
+        "--policies",
+        nargs="+",
+        choices=tuple(POLICIES),
+        default=COMPARED,
+        help="[all without a key]",
+    )
     add("--divide", type=count, default=16, metavar="N", help="divisor of lengths [%(default)s]")
     add("--page-size", type=count, default=16, metavar="N", help="tokens [%(default)s]")
     add("--window", type=count, default=32, metavar="N", help="calls at once [%(default)s]")

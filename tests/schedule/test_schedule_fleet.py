@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import router_policies
 from prefixes.fleet import Worker, share_out
 from prefixes.replay import StepCost
 from prefixes.trace import best_hits, shrunk
@@ -63,3 +64,13 @@ def test_a_run_repeats_exactly(prompts):
 def test_a_small_window_is_given_less(prompts):
     found = shared(prompts[:150], "least_load", windows=(4, 32))
     assert 0 < found.by_worker[0] < 0.5 * found.by_worker[1]
+
+
+def test_the_bench_tells_every_policy(capsys, monkeypatch, tmp_path):
+    words = ["--requests", "40", "--workers", "2", "--json", str(tmp_path / "found.json")]
+    monkeypatch.setattr("sys.argv", ["router_policies.py", str(TRACE), *words])
+    router_policies.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 |")]
+    assert [row.split(" | ")[1] for row in rows] == list(router_policies.COMPARED)
+    found = msgspec.json.decode((tmp_path / "found.json").read_bytes())
+    assert set(found) == {f"{name} 2" for name in router_policies.COMPARED}
