@@ -117,11 +117,13 @@ def cache_needed(context: int, batch: int, steps: int) -> int:
 class TimedCapture(Capture):
     """The chip's own way to run the launches of a step, timed until the queue is empty.
 
-    seconds: of the last step's.
+    seconds: of the last step's. evicted: read behind them, within that time, so that nothing else
+    is left in the processor's caches; empty: they stay as they are.
     """
 
     def __init__(self, chip: Chip) -> None:
         self._inner, self._queue, self.seconds = chip.capture, chip.queue, 0.0
+        self.evicted = bytearray()
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch, which waits."""
@@ -132,6 +134,7 @@ class TimedCapture(Capture):
             for launch in inner:
                 launch()
             self._queue.synchronize(None)
+            self.evicted.find(b"\1")  # is not in there
             self.seconds = time.perf_counter() - began
 
         return timed

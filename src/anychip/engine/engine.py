@@ -193,8 +193,10 @@ class Engine:
 
     def _check_when_idle(self) -> None:
         """Look through the books between requests; a violation is a log line and a metric."""
+        if self.scheduler.has_work():
+            return
         now = time.monotonic()
-        if self.scheduler.has_work() or now - self._checked < CHECK_EVERY_S:
+        if now - self._checked < CHECK_EVERY_S:
             return
         self._checked = now
         for violation in self.scheduler.check():

@@ -73,6 +73,7 @@ class Scheduler:
         self._clock = clock
         self._eos_ids = eos_ids
         self._flights: deque[_Flight] = deque()
+        self._aborting = False  # some running request is to end with the step in flight
 
     def add(self, request: Request) -> None:
         """Queue a request. RequestRefused (QueueFull where it is only too many) changes nothing."""
@@ -101,7 +102,7 @@ class Scheduler:
         if sequence is None:
             return False
         if self._flights and sequence.slot >= 0:
-            sequence.aborted = True
+            sequence.aborted = self._aborting = True
         else:
             self._state.end(sequence, FinishReason.ABORT)
         return True
@@ -152,14 +153,15 @@ class Scheduler:
             self._pace.measured(flight.decoding, plan.token_count - flight.decoding, seconds)
         if flight.decoding:
             self._state.estimate.stepped()
+        state, tokens = self._state, result.tokens
         for index, (sequence, row) in enumerate(zip(flight.sequences, plan.rows, strict=True)):
-            if self._state.by_id.get(sequence.request.id) is not sequence:
+            if state.by_id.get(sequence.request.id) is not sequence:
                 continue  # it ended with the step before, this one was surplus
             sequence.land(row)
             if index in result.errors:
                 self._end_impossible(sequence, result.errors[index])
-            elif row.sample and result.tokens[index] == NOT_SAMPLED:
-                self._state.end_spoiled(sequence, NOT_NUMBERS)
+            elif row.sample and tokens[index] == NOT_SAMPLED:
+                state.end_spoiled(sequence, NOT_NUMBERS)
             elif not sequence.aborted:
                 self._advance(sequence, row, index, result)
         self._end_aborted()
@@ -246,8 +248,9 @@ class Scheduler:
         return plan
 
     def _advance(self, sequence: Sequence, row: Row, index: int, result: StepResult) -> None:
-        state, name = self._state, sequence.request.id
-        if name in state.prefilling:
+        state = self._state
+        prefills = sequence.request.id in state.prefilling
+        if prefills:
             state.share(sequence)
         scores = result.scores.get(index, ())
         if not row.sample:
@@ -261,7 +264,7 @@ class Scheduler:
             state.end(sequence, finish, produced=produced)
             return
         state.emit(sequence, produced)
-        if name in state.prefilling:
+        if prefills:
             state.decode(sequence)
 
     def _end_impossible(self, sequence: Sequence, error: str) -> None:
@@ -272,7 +275,9 @@ class Scheduler:
         self, sequence: Sequence, index: int, result: StepResult
     ) -> tuple[tuple[int, ...], FinishReason | None]:
         """Add the sampled token, and those forced behind it, up to one that ends the answer."""
-        tokens = (result.tokens[index], *result.forced.get(index, ()))
+        tokens = (result.tokens[index],)
+        if index in result.forced:
+            tokens += result.forced[index]
         for count, token in enumerate(tokens, 1):
             sequence.tokens.append(token)
             finish = sequence.end_after(token, self._eos_ids, self._state.limits.context_length)
@@ -294,9 +299,13 @@ class Scheduler:
             self._state.admission_blocked = False
 
     def _end_aborted(self) -> None:
+        if not self._aborting:
+            return
         for sequence in self._state.running():
             if sequence.aborted:
                 self._state.end(sequence, FinishReason.ABORT)
+        # One that was retracted meanwhile ends when it runs again.
+        self._aborting = any(sequence.aborted for sequence in self._state.by_id.values())
 
 
 def _tier_stats(tier: HostTier | None) -> dict[str, int]:
@@ -326,6 +335,9 @@ def _refuse_mismatch(plan: StepPlan, result: StepResult) -> None:
         raise ValueError(
             f"step {plan.step} has {len(plan.rows)} rows, the result {len(result.tokens)} tokens"
         )
+    least, most = min(result.tokens), max(result.tokens)
+    if plan.plain and not result.forced and least >= NOT_SAMPLED and most < TOKEN_IDS:
+        return
     for index, (row, token) in enumerate(zip(plan.rows, result.tokens, strict=True)):
         if index in result.forced and not row.sample:
             raise ValueError(
