@@ -1,6 +1,6 @@
 """What Python costs in a decode step: times with hot and cold caches, counts, and a profile.
 
-    .venv/bin/python bench/python_step.py MODEL [MODEL ...] --out DIR [--batches 1 64] [--turns 60]
+    .venv/bin/python bench/python_step.py MODEL [MODEL ...] --out DIR [--batches 1 64] [--turns 40]
 
 MODEL: a GGUF file or a folder of safetensors. OUT gets python_step.json, python_step.md and
 python_step.png. The counts are the same on every machine; the times want one on which nothing else
@@ -20,7 +20,7 @@ from costs.plots import INSTALL
 from costs.results import names_of
 from costs.steps import Unsteady
 from costs.turn_report import Measured, draw, report
-from costs.turns import turns_of
+from costs.turns import Eviction, turns_of
 from race.measure import say
 
 from anychip.config import ConfigError, ServeConfig, read_config
@@ -41,8 +41,8 @@ def arguments() -> argparse.Namespace:
     add("--out", type=Path, required=True, help="a folder that holds no results yet")
     add("--backend", default=ServeConfig().backend, help="chip to run on [%(default)s]")
     add("--batches", type=count, nargs="+", default=(1, 64), metavar="N", help="rows [1 64]")
-    add("--context", type=count, default=64, help="tokens of each prompt [%(default)s]")
-    add("--turns", type=count, default=60, help="of which the median counts [%(default)s]")
+    add("--context", type=count, default=264, help="tokens of each prompt [%(default)s]")
+    add("--turns", type=count, default=40, help="of which the median counts [%(default)s]")
     add("--evict-mib", type=count, default=64, help="read to make caches cold [%(default)s]")
     return parser.parse_args()
 
@@ -50,14 +50,15 @@ def arguments() -> argparse.Namespace:
 def measure(asked: argparse.Namespace, name: str, path: Path) -> list[Measured]:
     """One model at each batch."""
     words = ["--model-path", str(path), "--backend", asked.backend]
-    evicted = bytearray(b"\2") * (asked.evict_mib << 20)
+    evict = Eviction(asked.evict_mib << 20).read_all
     found = []
     with LoadedModel(read_config(words)) as model:
         for batch in asked.batches:
             with turns_of(model, batch, asked.context) as turns:
-                hot, cold = (turns.timed(asked.turns, part) for part in (bytearray(), evicted))
-                spent = turns.profiled(asked.turns, evicted)
-                found.append(Measured(name, batch, hot, cold, turns.counted(), spent))
+                hot, cold = turns.timed(asked.turns, None), turns.timed(asked.turns, evict)
+                spent, counts = turns.profiled(asked.turns, evict), turns.counted()
+                gap = turns.overlapped(asked.turns, evict)
+                found.append(Measured(name, batch, hot, cold, gap, counts, spent))
             say(
                 f"{name}, batch {batch}: {hot.python * 1e6:.0f} µs, cold {cold.python * 1e6:.0f}; "
                 f"{found[-1].counts.bytecodes:,} bytecodes"

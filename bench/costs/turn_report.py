@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costs.report import table
+from costs.report import EMPTY, table
 from costs.turns import Counts, Spent, Turn
 
 TOP = 14
@@ -19,17 +19,20 @@ HOW = """\
 A turn of the engine's loop reads its socket, makes one step and tells the server of it. plan, run
 and commit are the step's, without the launches; loop is the rest. Cold: behind launches that read
 {evicted} MiB more, so that nothing of Python is left in the processor's caches. Times are medians
-of each part by itself, in µs; counts are the same on every machine."""
+of each part by itself, in µs; counts are the same on every machine. Overlapped: between the
+launches of two steps, where a step is booked while the next one runs, as servers do."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One model at one batch. spent: by function, cold."""
+    """One model at one batch. overlapped: seconds between the launches of two steps, cold, where
+    one is booked while the next runs. spent: by function, cold."""
 
     model: str
     batch: int
     hot: Turn
     cold: Turn
+    overlapped: float
     counts: Counts
     spent: Sequence[Spent]
 
@@ -50,6 +53,9 @@ def _times(found: Sequence[Measured]) -> str:
             share = turn.python / (turn.python + turn.native)
             figures = [f"{seconds * 1e6:,.0f}" for seconds in times]
             rows.append([one.model, str(one.batch), name, *figures, f"{share * 100:.1f}"])
+        gap = f"{one.overlapped * 1e6:,.0f}"
+        blank = [EMPTY] * len(PARTS)
+        rows.append([one.model, str(one.batch), "cold, overlapped", *blank, gap, EMPTY, EMPTY])
     return table(head, rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import ctypes
 import pstats
 import random
 import socket
@@ -10,14 +11,17 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+import numpy as np
+
 from anychip.engine.connection import Connection
+from anychip.engine.engine import Engine
 from anychip.engine.loaded import LoadedModel, Session
 from anychip.engine.process import EngineLoop
 from anychip.request import Request, SamplingParams
@@ -28,6 +32,9 @@ WARM = 8
 
 COUNTED = 6
 """Turns that are counted: fewer than tokens of a page, so that most of them meet no new one."""
+
+MOST_TURNS = 1000
+"""Until all prompts are computed."""
 
 ANSWER = 1 << 20
 _MESSAGE = 1 << 20
@@ -86,17 +93,32 @@ def turns_of(model: LoadedModel, batch: int, context: int) -> Iterator[Turns]:
         yield found
 
 
+class Eviction:
+    """Reads so many bytes that nothing else is left in the processor's caches: as weights are, in
+    large pages where the system has them."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._bytes = np.full(nbytes, 2, np.uint8)
+        self._find = ctypes.CDLL(None).memchr  # lets go of the interpreter, as launches do
+        self._find.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+    def read_all(self) -> None:
+        """Look for what is not there."""
+        self._find(self._bytes.ctypes.data, 1, self._bytes.nbytes)
+
+
 class Turns:
     """The loop of an engine whose other end only reads."""
 
     def __init__(
         self, session: Session, native: TimedCapture, ends: tuple[socket.socket, socket.socket]
     ) -> None:
-        self._engine, self._run, self._native = session.engine, session.runner.meter, native
+        self._session, self._native = session, native
+        self._engine, self._run = session.engine, session.runner.meter
         self._engine.meter.run = self._run.figures
         self._figures = self._engine.meter.snapshot(self._engine.scheduler, 0)
-        self._reader = ends[0]
-        self._loop = EngineLoop(Connection(ends[1]), self._engine)
+        self._reader, self._connection = ends[0], Connection(ends[1])
+        self._loop = EngineLoop(self._connection, self._engine)
 
     def fill(self, batch: int, context: int, vocabulary: int) -> None:
         """Compute the prompts."""
@@ -105,13 +127,18 @@ class Turns:
         for n in range(batch):
             prompt = tuple(draw.randrange(vocabulary) for _ in range(context))
             self._engine.submit(Request(id=f"request-{n:04}", prompt=prompt, params=params))
-        self._wanted = batch
-        while self._figures.step_rows.get("decode", 0) < batch:
+        for _ in range(MOST_TURNS):
+            before = self._decoded()
             self.turn()
+            if self._decoded() - before == batch:
+                break
+        else:
+            raise Unsteady(f"{batch} sequences of {context} tokens never decoded together")
         for _ in range(WARM):
             self.turn()
-        if self._engine.stats().running != batch:
-            raise Unsteady(f"{self._engine.stats().running} of {batch} sequences run")
+
+    def _decoded(self) -> int:
+        return self._figures.step_rows.get("decode", 0)
 
     def turn(self, look: Callable[[Callable[[], Any]], None] | None = None) -> Turn:
         """One turn. look: runs it in place of us."""
@@ -132,28 +159,50 @@ class Turns:
         seconds = self._figures.python_seconds
         return seconds["plan"], seconds["commit"]
 
-    def timed(self, count: int, evicted: bytearray) -> Turn:
-        """Medians of so many turns. evicted: read behind the launches of each, as part of them."""
-        self._native.evicted = evicted
+    def timed(self, count: int, behind: Callable[[], None] | None) -> Turn:
+        """Medians of so many turns. behind: called after the launches of each, as part of them."""
+        self._native.behind = behind
         found = [self.turn() for _ in range(count)]
-        self._native.evicted = bytearray()
+        self._native.behind = None
         names = ("plan", "run", "commit", "loop", "native")
         return Turn(*(statistics.median(getattr(turn, name) for turn in found) for name in names))
 
-    def profiled(self, count: int, evicted: bytearray) -> list[Spent]:
-        """Where so many turns go, the dearest function first; the launches are left out."""
-        profile = cProfile.Profile()
-        self._native.evicted = evicted
+    def overlapped(self, count: int, behind: Callable[[], None] | None) -> float:
+        """Median seconds between the launches of two steps where one is booked while the next
+        runs. The last measurement: a step is left in flight."""
+        engine = Engine(self._engine.scheduler, self._session.runner, overlap=True)
+        loop, self._native.behind = EngineLoop(self._connection, engine), behind
+
+        def turns() -> None:
+            for _ in range(count + WARM):
+                loop.turn()
+                self._reader.recv(_MESSAGE, socket.MSG_DONTWAIT)
+
+        engine.serve(turns)
+        self._native.behind = None
+        return statistics.median(self._native.gaps[-count:])
+
+    def profiled(self, count: int, behind: Callable[[], None] | None) -> list[Spent]:
+        """Where so many turns go, medians of each function, the dearest first; the launches are
+        left out."""
+        own: dict[str, list[float]] = {}
+        calls: Counter[str] = Counter()
+        self._native.behind = behind
         for _ in range(count):
+            profile = cProfile.Profile()
             self.turn(profile.runcall)
-        self._native.evicted = bytearray()
-        stats: dict[tuple[str, int, str], tuple[int, int, float, float, Any]]
-        stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-        found = [
-            Spent(told(file, name), own / count, calls / count)
-            for (file, _, name), (_, calls, own, _, _) in stats.items()
-            if not _is_launch(file, name)
-        ]
+            stats: dict[tuple[str, int, str], tuple[int, int, float, float, Any]]
+            stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+            here: defaultdict[str, float] = defaultdict(float)
+            for (file, _, name), (_, number, seconds, _, _) in stats.items():
+                if not _is_launch(file, name):
+                    here[told(file, name)] += seconds
+                    calls[told(file, name)] += number
+            for name, seconds in here.items():
+                own.setdefault(name, []).append(seconds)
+        self._native.behind = None
+        most = [name for name in own if len(own[name]) > count // 2]  # in most of the turns
+        found = [Spent(name, statistics.median(own[name]), calls[name] / count) for name in most]
         return sorted(found, key=lambda spent: -spent.seconds)
 
     def counted(self) -> Counts:
@@ -237,7 +286,7 @@ def _place(code: CodeType) -> tuple[str, str]:
 
 def _is_launch(file: str, name: str) -> bool:
     """Whether it is part of the launches, or of this bench."""
-    return "'bytearray'" in name or "Profiler" in name or name in ("timed", "launch", "replay")
+    return "Profiler" in name or name in ("timed", "launch", "replay", "read_all")
 
 
 def told(file: str, name: str) -> str:

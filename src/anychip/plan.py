@@ -120,7 +120,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def token_count(self) -> int:
         """Tokens computed in this step."""
-        return sum(len(row.tokens) for row in self.rows)
+        return len(self.rows) if self.plain else sum(len(row.tokens) for row in self.rows)
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):

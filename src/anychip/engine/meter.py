@@ -97,9 +97,8 @@ class Meter:
 
     def _count(self, plan: StepPlan, seconds: float, commit_seconds: float) -> None:
         found, rows = self._figures, len(plan.rows)
-        tokens, decoded = rows, plan.decoding
+        tokens, decoded = plan.token_count, plan.decoding
         if not plan.plain:
-            tokens = plan.token_count
             decoded = sum(len(row.tokens) for row in plan.rows[: plan.decoding])
         phase = "mixed" if 0 < plan.decoding < rows else "decode" if plan.decoding else "prefill"
         found.python_seconds["commit"] += commit_seconds

@@ -231,7 +231,7 @@ class Staging:
         """
         layout = self._layout(sizes)
         if plan.plain:
-            self._fill_plain(plan.rows, sizes, layout, sampled)
+            self._fill_plain(plan, sizes, layout, sampled)
         else:
             self._fill_any(plan, sizes, layout, sampled, entries)
         self._memory.copy_in(layout.target, layout.source)
@@ -261,15 +261,19 @@ class Staging:
             layout.arrays["given"][:] = given_tokens(plan)
 
     def _fill_plain(
-        self, rows: tuple[Row, ...], sizes: Sizes, layout: Layout, sampled: Sequence[int]
+        self, plan: StepPlan, sizes: Sizes, layout: Layout, sampled: Sequence[int]
     ) -> None:
         """Most steps: those of the rows before, one position further."""
+        rows, views = plan.rows, layout.views
         slots, starts = [row.slot for row in rows], [row.start for row in rows]
-        kind = (layout, slots, self._tables.version)
-        if kind != self._plain:
-            self._plain = kind
+        if self._plain == (layout, slots, self._tables.version - len(plan.changes)):
+            for change in plan.changes:
+                first = slots.index(change.slot) * sizes.pages + change.first
+                views["page_table"][first : first + len(change.pages)] = array("i", change.pages)
+        else:
             self._fill_order(sizes, slots, layout.arrays)
-        views, size, pages = layout.views, self._page_size, self._tables.view
+        self._plain = layout, slots, self._tables.version
+        size, pages = self._page_size, self._tables.view
         tokens = [row.tokens[0] for row in rows]
         if PREV in tokens:
             tokens = [

@@ -55,6 +55,7 @@ class Runner:
     ) -> None:
         """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
         self._chip, self._plan, self._weights = chip, plan, weights
+        self._page_size, self._most_pages = plan.group.page_size, plan.most_pages
         self.watching = Watching()
         self._memory = WatchedMemory(chip.memory, self.watching)
         self._tables = PageTables(limits.max_running, plan.most_pages)
@@ -95,26 +96,27 @@ class Runner:
         return result
 
     def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
-        self._host_pages.run(plan.moves)
-        self._tables.apply(plan.changes)
-        page_size, most_pages = self._plan.group.page_size, self._plan.most_pages
+        if plan.moves:
+            self._host_pages.run(plan.moves)
+        if plan.changes:
+            self._tables.apply(plan.changes)
         if plan.plain:
-            sizes = sizes_of(plan, page_size, most_pages)
+            sizes = sizes_of(plan, self._page_size, self._most_pages)
             self._staging.fill(plan, sizes, self._sampled)
         else:
-            sizes = self._fill_shaped(plan, page_size, most_pages)
+            sizes = self._fill_shaped(plan)
         program = self._compute(plan, sizes, watch)
         self.last = program
         return self._result(plan, program, sizes)
 
-    def _fill_shaped(self, plan: StepPlan, page_size: int, most_pages: int) -> Sizes:
+    def _fill_shaped(self, plan: StepPlan) -> Sizes:
         """Fill the index arrays of a step some of whose logits may be shaped."""
         self.shapes.begin(plan)
         entries = self.shapes.entries(plan)
         sizes = sizes_of(
             plan,
-            page_size,
-            most_pages,
+            self._page_size,
+            self._most_pages,
             entries=len(entries.rows),
             mask_words=self.shapes.mask_words(plan),
         )
@@ -185,9 +187,8 @@ class Runner:
         self._allocated.callback(self._chip.memory.free, self._arena)
 
     def _stage(self, owner: ExitStack) -> Staging:
-        memory, page_size = self._memory, self._plan.group.page_size
-        states = self._plan.states is not None
-        staging = Staging(memory, self._largest, self._tables, page_size, states=states)
+        memory, states = self._memory, self._plan.states is not None
+        staging = Staging(memory, self._largest, self._tables, self._page_size, states=states)
         owner.callback(memory.free, staging.buffer)
         return staging
 

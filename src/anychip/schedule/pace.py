@@ -99,7 +99,7 @@ class Pace:
     def _save(self, spent_s: float) -> None:
         earned = self._earned_s
         saved = self._saved_s + earned - spent_s
-        most = max(SAVED_STEPS * earned, self._burst_s)
+        most = max(SAVED_STEPS * earned, MOST_EXTRA * self._alone_s)
         self._saved_s = min(max(saved, -OWED_STEPS * earned), most)
 
 

@@ -162,6 +162,8 @@ class Scheduler:
                 self._end_impossible(sequence, result.errors[index])
             elif row.sample and tokens[index] == NOT_SAMPLED:
                 state.end_spoiled(sequence, NOT_NUMBERS)
+            elif plan.plain and sequence.request.id not in state.prefilling:
+                self._go_on(sequence, tokens[index])
             elif not sequence.aborted:
                 self._advance(sequence, row, index, result)
         self._end_aborted()
@@ -246,6 +248,17 @@ class Scheduler:
             self._state.counters.steps = plan.step
             self._flights.append(_Flight(plan, planner.sequences, planner.decoding))
         return plan
+
+    def _go_on(self, sequence: Sequence, token: int) -> None:
+        """Most rows: a running answer has one token more, and nothing else is told of it."""
+        if sequence.aborted:
+            return
+        sequence.tokens.append(token)
+        finish = sequence.end_after(token, self._eos_ids, self._state.limits.context_length)
+        if finish is None:
+            self._state.emit_token(sequence, token)
+        else:
+            self._state.end(sequence, finish, produced=Produced((token,)))
 
     def _advance(self, sequence: Sequence, row: Row, index: int, result: StepResult) -> None:
         state = self._state

@@ -163,7 +163,7 @@ class Sequence:
         start, length = self.computed + self.ahead, len(self.tokens)
         end = start + count
         tokens = tuple(self.tokens[start:end]) if start < length else (PREV,)
-        params, score = self.request.params, self._score(start, end) if self.is_scored else None
+        params, score = self.request.params, None if self.is_plain else self._score(start, end)
         if end < length:
             return Row(slot=self.slot, tokens=tokens, start=start, sample=False, score=score)
         return Row(
