@@ -219,14 +219,15 @@ class EngineLoop:
     def turn(self) -> bool:
         """Take in what came, make one step, tell of it; False once `Close` has come."""
         engine = self._engine
-        wait_s = 0.0 if engine.has_work() else HEARTBEAT_S
-        frames = self._connection.receive(wait_s)
+        works = engine.has_work()
+        frames = self._connection.receive(0.0 if works else HEARTBEAT_S)
         for frame in frames:
             for command in self._decoder.decode(frame).items:
                 self._apply(command)
+            works = engine.has_work()
         if self._closed:
             return False
-        outputs = engine.step() if engine.has_work() else []
+        outputs = engine.step() if works else []
         figures = engine.figures()
         # While answers only go on, the books are told with the figures, now and then.
         goes_on = outputs and not frames and not [output for output in outputs if output.finish]

@@ -48,8 +48,9 @@ class Planner:
             state.counters.preemptions += 1
             state.retract(victim)
         self._decode(state.decoding.values())
-        self._limit_prefill()
-        self._prefill()
+        if state.prefilling or state.queue:
+            self._limit_prefill()
+            self._prefill()
         # No row although some wait: only prefills run and none of them gets a page. One gives
         # way at a time; the last one alone always fits, or is told that it never will.
         while not self._rows and (state.prefilling or state.queue):
@@ -75,8 +76,9 @@ class Planner:
         if pages_missing(state, decoding) > state.store.available or urgent_victims(state):
             return None
         self._decode(decoding)
-        self._limit_prefill()
-        self._prefill()
+        if state.prefilling or state.queue:
+            self._limit_prefill()
+            self._prefill()
         return self._plan(step)
 
     def _plan(self, step: int) -> StepPlan | None:
@@ -118,8 +120,6 @@ class Planner:
         return size
 
     def _prefill(self) -> None:
-        if not self._state.prefilling and not self._state.queue:
-            return
         for sequence in self._state.prefilling.values():
             self._add_chunk(sequence)
         if self._is_full():
@@ -140,7 +140,7 @@ class Planner:
         Requests that came together share alike: a burst is not held back by its own first.
         """
         state = self._state
-        if not state.decoding or not (state.prefilling or state.queue):
+        if not state.decoding:
             return
         self._paced_from = oldest = min(s.decodes_since for s in state.decoding.values())
         later = [s.arrival for s in state.prefilling.values() if s.arrival >= oldest]

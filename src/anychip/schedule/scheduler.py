@@ -304,7 +304,8 @@ class Scheduler:
         if not state.by_id:
             return
         end_overdue(state, state.options, state.now)
-        force_retraction(state)
+        if state.hooks.force_retract_every:
+            force_retraction(state)
         self._retry_those_that_wait()
 
     def _retry_those_that_wait(self) -> None:
