@@ -1,7 +1,5 @@
-"""docs/metrics.md out of the catalogue.
-
-python -c "from anychip.server.metrics.page import page; print(page(), end='')" > docs/metrics.md
-"""
+"""docs/metrics.md out of the catalogue, but for its last section, which needs chips: the whole page
+is written by bench/chip_figures.py."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ and `engine="0"` where vLLM's have it; `is_streaming` and the ranks of SGLang's 
 
 
 def page() -> str:
-    """The whole page."""
+    """The page, without what each chip tells."""
     parts = [INTRODUCTION]
     for title, table in TABLES.items():
         parts.append(f"## {title}\n\n" + "".join(_rows(table)))
