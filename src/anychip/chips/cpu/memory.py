@@ -33,7 +33,7 @@ from anychip.contract.formats import (
     row_bytes,
 )
 from anychip.contract.host import CoreUse, HostFacts, host_facts, resident
-from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.memory import Memory, MemoryInfo, Traffic
 from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Shape, Tensor
 from anychip.contract.weights import HostWeight, Weight, Weights, WeightSpec, WeightUse
@@ -153,6 +153,8 @@ class CpuMemory(Memory):
 
     def __init__(self, store: HostStore) -> None:
         self._store = store
+        self._bytes_in = self._bytes_out = 0
+        self._seconds_in = self._seconds_out = 0.0
 
     def allocate(self, nbytes: int) -> Buffer:
         """Aligned to 64 bytes."""
@@ -165,14 +167,17 @@ class CpuMemory(Memory):
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
         data = _host_bytes(source)
-        _view_of(target, data.nbytes)[:] = data
+        there = _view_of(target, data.nbytes)
+        self._seconds_in += _copied(there, data)
+        self._bytes_in += data.nbytes
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """A plain copy: every launch before it has run."""
         if target.readonly:
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
         data = _host_bytes(target)
-        data[:] = _view_of(source, data.nbytes)
+        self._seconds_out += _copied(data, _view_of(source, data.nbytes))
+        self._bytes_out += data.nbytes
 
     def info(self) -> MemoryInfo:
         """Measured now."""
@@ -183,6 +188,17 @@ class CpuMemory(Memory):
         if not 0 <= byte <= 255:
             raise invalid(CHIP, ChipLayer.MEMORY, f"fill: byte {byte} must lie in 0 .. 255")
         np.frombuffer(_view_of(target, target.nbytes), np.uint8).fill(byte)
+
+    def traffic(self) -> Traffic:
+        """Both copies; weights are packed from where the file lies, which is none."""
+        return Traffic(self._bytes_in, self._bytes_out, self._seconds_in, self._seconds_out)
+
+
+def _copied(target: memoryview, source: memoryview) -> float:
+    """Copy; the seconds that it took."""
+    began = time.perf_counter()
+    target[:] = source
+    return time.perf_counter() - began
 
 
 def raw_bytes(tensor: Tensor) -> Bytes:
