@@ -29,6 +29,10 @@ vllm:prefix_cache_hits_total{engine="0",model_name="m"} 50.0
 vllm:num_preemptions_total{engine="0",model_name="m"} 4.0
 vllm:generation_tokens_total{engine="0",model_name="m"} 4.0
 """
+SGLANG = (
+    'sglang:num_running_reqs{tp_rank="0"} 1.0\nsglang:token_usage{tp_rank="0"} 0.5\n'
+    'sglang:token_usage{tp_rank="1"} 0.7\n'
+)
 LLAMA_CPP = "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n"
 
 
@@ -168,4 +172,5 @@ def test_figures_that_a_server_does_not_have_are_unknown() -> None:
     verdicts = {one.name: one.verdict for one in diagnose_other([found, found])}
     assert verdicts["queue"] == "fine"
     assert verdicts["KV memory"] == verdicts["prefix cache"] == "unknown"
+    assert reading(SGLANG).used == pytest.approx(0.6)
     assert not reading("<html>").tells and not Reading().tells

@@ -27,9 +27,10 @@ _NAMES: Mapping[str, Sequence[str]] = {
         "vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred",
     ),
     "used": (
-        "vllm:kv_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio",
+        "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage",
+        "llamacpp:kv_cache_usage_ratio",
     ),
-    "preempted": ("vllm:num_preemptions_total", "sglang:num_retracted_reqs"),
+    "preempted": ("vllm:num_preemptions_total",),
     "asked": ("vllm:prefix_cache_queries_total",),
     "hit": ("vllm:prefix_cache_hits_total",),
     "generated": (
@@ -37,7 +38,8 @@ _NAMES: Mapping[str, Sequence[str]] = {
         "llamacpp:tokens_predicted_total",
     ),
 }  # fmt: skip
-"""Series by what they tell; the first that is there counts, summed over engines and models."""
+"""Series by what they tell; the first that is there counts, summed over engines and models, and
+the share of the cache averaged."""
 
 _NOT_TOLD = (
     "device utilization",
@@ -75,13 +77,16 @@ def reading(text: str) -> Reading:
         families = list(text_string_to_metric_families(text))
     except ValueError:  # what the parser raises for what is no page of metrics
         return Reading()
-    sums: dict[str, float] = {}
+    values: dict[str, list[float]] = {}
     for sample in (sample for family in families for sample in family.samples):
-        sums[sample.name] = sums.get(sample.name, 0.0) + float(sample.value)
-    found = {
-        figure: next((sums[name] for name in names if name in sums), None)
+        values.setdefault(sample.name, []).append(float(sample.value))
+    first = {
+        figure: next((values[name] for name in names if name in values), None)
         for figure, names in _NAMES.items()
     }
+    found = {figure: sum(many) for figure, many in first.items() if many is not None}
+    if first["used"] is not None:
+        found["used"] /= len(first["used"])
     return Reading(**found, at_s=time.monotonic())
 
 
