@@ -32,7 +32,8 @@ _NAMES: Mapping[str, Sequence[str]] = {
     ),
     "preempted": ("vllm:num_preemptions_total",),
     "asked": ("vllm:prefix_cache_queries_total",),
-    "hit": ("vllm:prefix_cache_hits_total",),
+    "hit": ("vllm:prefix_cache_hits_total", "llamacpp:prompt_tokens_cached_total"),
+    "computed": ("llamacpp:prompt_tokens_total",),
     "generated": (
         "vllm:generation_tokens_total", "sglang:generation_tokens_total",
         "llamacpp:tokens_predicted_total",
@@ -54,7 +55,8 @@ _NOT_TOLD = (
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One look; None where the server does not tell. running, waiting: requests; used: share of
     the cache. The others count since its start: preempted requests; prompt tokens that were looked
-    for in the prefix cache, and found; tokens generated."""
+    for in the prefix cache, found, and, where it counts those instead, computed; tokens generated.
+    """
 
     running: float | None = None
     waiting: float | None = None
@@ -62,6 +64,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     preempted: float | None = None
     asked: float | None = None
     hit: float | None = None
+    computed: float | None = None
     generated: float | None = None
     at_s: float = 0.0
 
@@ -208,8 +211,9 @@ def _memory(found: Sequence[Reading]) -> Finding:
 def _hits(last: Reading) -> Finding:
     """Since the server's start: a few seconds have few prompts."""
     name = "prefix cache"
-    if last.asked is None or last.hit is None:
+    if last.hit is None or (last.asked is None and last.computed is None):
         return Finding(name=name, verdict="unknown", evidence="not told by this server")
-    share = last.hit / last.asked if last.asked else 0.0
-    evidence = f"{share:.0%} of {last.asked:,.0f} prompt tokens found since its start"
+    asked = last.hit + (last.computed or 0.0) if last.asked is None else last.asked
+    share = last.hit / asked if asked else 0.0
+    evidence = f"{share:.0%} of {asked:,.0f} prompt tokens found since its start"
     return Finding(name=name, verdict="fine", evidence=evidence)

@@ -24,9 +24,22 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
 
 
+class _Meta(msgspec.Struct):
+    """Of llama.cpp's list."""
+
+    n_vocab: int | None = None
+    n_ctx: int | None = None
+
+
 class _Model(msgspec.Struct):
     id: str
     max_model_len: int | None = None
+    meta: _Meta | None = None
+
+    @property
+    def context(self) -> int | None:
+        """As vLLM, SGLang and ours name it, or llama.cpp."""
+        return self.max_model_len or (self.meta.n_ctx if self.meta else None)
 
 
 class _Models(msgspec.Struct):
@@ -62,10 +75,12 @@ async def ask_server(client: LoadClient, model: str | None = None) -> Served:
     if model is None and not listed:
         raise LoadError(f"{client.base} lists no model; name one, --model")
     name = model or listed[0].id
-    context = next((one.max_model_len for one in listed if one.id == name), None)
+    mine = next((one for one in listed if one.id == name), None)
+    context = mine.context if mine else None
     info = await _info(client)
     if info is None:
-        return Served(model=name, context=context)
+        vocab = mine.meta.n_vocab if mine and mine.meta else None
+        return Served(model=name, context=context, vocab=vocab)
     return Served(
         model=name,
         ours=True,

@@ -13,6 +13,7 @@ import msgspec
 
 from anychip.address import server_url
 from anychip.bench.load.client import CONNECT_S, import_aiohttp
+from anychip.bench.load.reuse import Attempt, noting_reuse
 from anychip.record.lines import Privacy, Salt
 from anychip.record.writer import RecordWriter
 
@@ -77,6 +78,7 @@ class RecordingProxy:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_AUTOMATIC,
+            trace_configs=[noting_reuse(aiohttp)],
         )
         return self
 
@@ -129,10 +131,20 @@ class RecordingProxy:
 
     async def _ask(self, scope: Message, body: bytes, send: Send, note: Note | None) -> None:
         """Raises BadGateway before anything was answered, BrokenOff later."""
-        begun = False
+        while True:
+            attempt = Attempt()
+            try:
+                return await self._ask_once(scope, body, send, note, attempt)
+            except BadGateway:
+                if not attempt.is_worth_another:
+                    raise
+
+    async def _ask_once(
+        self, scope: Message, body: bytes, send: Send, note: Note | None, attempt: Attempt
+    ) -> None:
         try:
-            async with self._request(scope, body) as response:
-                begun = True
+            async with self._request(scope, body, attempt) as response:
+                attempt.answered = True
                 kind = response.headers.get("Content-Type", "")
                 if note is not None:
                     encoding = response.headers.get("Content-Encoding", "").lower()
@@ -151,9 +163,9 @@ class RecordingProxy:
                 await send({"type": "http.response.body", "body": b""})
         except (self._aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             text = f"{self.upstream}: {error or type(error).__name__}"
-            raise (BrokenOff(text) if begun else BadGateway(text)) from error
+            raise (BrokenOff(text) if attempt.answered else BadGateway(text)) from error
 
-    def _request(self, scope: Message, body: bytes) -> Any:
+    def _request(self, scope: Message, body: bytes, attempt: Attempt) -> Any:
         from multidict import CIMultiDict
         from yarl import URL
 
@@ -173,6 +185,7 @@ class RecordingProxy:
             data=body or None,
             headers=CIMultiDict(headers),
             allow_redirects=False,
+            trace_request_ctx=attempt,
         )
 
 
