@@ -134,7 +134,7 @@ class Relay:
 
     def told(self, base: str, error: BaseException) -> str:
         """An error in words, which some of aiohttp's lack."""
-        return f"{base}: {str(error) or type(error).__name__}"
+        return f"{base}: {' '.join(str(error).split()) or type(error).__name__}"
 
     async def _send(self, call: Passed) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict

@@ -36,8 +36,6 @@ async def routed(request: Request) -> Response:
     body = await read_body(request, desk.config.max_request_bytes)
     route = request.url.path
     ask = read_ask(route, request.headers, body)
-    record = _record(request)
-    record.model = ask.model
     owner = caller_of(request).tenant
     only = None
     if route == RESPONSES and ask.follows is not None:
@@ -51,7 +49,7 @@ async def routed(request: Request) -> Response:
         remembers=route == RESPONSES,
         generates=route not in _NOT_GENERATING,
     )
-    return Routed(desk, call, record)
+    return Routed(desk, call, _record(request))
 
 
 async def about_response(request: Request) -> Response:

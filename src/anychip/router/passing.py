@@ -124,7 +124,7 @@ class Routed(Response):
     async def _try(self, choice: Choice, attempt: int, send: Send, *, last: bool) -> bool:
         """Whether the call is answered. Raises ApiError where it failed, and nothing was sent."""
         desk, call, one = self._desk, self._call, _Try(choice.name)
-        self._record.worker = choice.name
+        self._record.worker, self._record.model = choice.name, call.ask.model
         self._watch.tried(attempt, choice)
         if call.generates:
             # Not when it answers: calls that come meanwhile may share the prompt's beginning.
