@@ -58,11 +58,14 @@ def ready(url: str) -> bool:
 
 
 def asked(url: str) -> str:
-    body = json.dumps({"model": "any", **ASKED}).encode()
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=DEADLINE_S) as answer:
+        model = json.load(answer)["data"][0]["id"]
+    body = json.dumps({"model": model, **ASKED}).encode()
     head = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/completions", body, head)
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-        return json.load(answer)["choices"][0]["text"]
+        text: str = json.load(answer)["choices"][0]["text"]
+    return text
 
 
 def compiled() -> str:

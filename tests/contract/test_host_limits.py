@@ -49,7 +49,7 @@ def test_the_tightest_quota_above_a_process_counts(system):
     write(system, "sys/fs/cgroup/pod/cpu.max", "250000 100000\n")
     found = usable_cores(system)
     assert found.count == 3
-    assert found.source == f"quota of 2.5 cores of {system}/sys/fs/cgroup/pod"
+    assert found.source == f"CPU quota of 2.5 in {system}/sys/fs/cgroup/pod"
 
 
 @pytest.mark.parametrize("controllers", ["cpu", "cpu,cpuacct", "cpuacct,cpu"])

@@ -98,7 +98,7 @@ def usable_cores(system: Path = SYSTEM) -> CoresHere:
     for folder in _cgroups("cpu", system):
         quota = _quota(folder)
         if quota is not None and ceil(quota) < cores:
-            cores, source = max(ceil(quota), 1), f"quota of {quota:g} cores of {folder}"
+            cores, source = max(ceil(quota), 1), f"CPU quota of {quota:g} in {folder}"
     return CoresHere(cores, source)
 
 
