@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 import anychip
 from anychip.config import ServeConfig
 from anychip.engine.supervisor import RestartPolicy
-from anychip.server.listening import bind, url_of
+from anychip.http.listening import bind, url_of
 from anychip.server.run import Stop, run_server
 from anychip.text.token_table import byte_alphabet
 

@@ -10,9 +10,9 @@ import pytest
 from grammar_vocabulary import walk
 from schema_samples import TREE
 
+from anychip.http.errors import ApiError
 from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
-from anychip.server.errors import ApiError
 from anychip.server.grammar_fields import GrammarWish, behind_thoughts
 from anychip.server.thought_grammar import thoughts
 from anychip.server.tool_grammar import schema_wishes, tool_wish

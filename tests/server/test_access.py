@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from anychip.config import ServeConfig
-from anychip.server.listening import is_loopback
+from anychip.http.listening import is_loopback
 from served import bearer, config_for, running
 
 BODY = {"prompt": "a", "max_tokens": 1}

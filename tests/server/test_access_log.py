@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from anychip.engine.messages import StartError
-from anychip.server.access_log import open_access_log
+from anychip.http.access_log import open_access_log
 from scripted_engine import FAIL
 from served import bearer, config_for, running, server_process, wait_until
 

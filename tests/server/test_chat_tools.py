@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from anychip.engine.messages import StartError
+from anychip.http.errors import ApiError
 from anychip.server.chat_formats import AnswerFormats, FormatReader, formats_of
 from anychip.server.chat_tools import (
     MAX_SCHEMA_BYTES,
@@ -16,7 +17,6 @@ from anychip.server.chat_tools import (
     ToolWish,
     check_tools,
 )
-from anychip.server.errors import ApiError
 from anychip.settings.model import REASONING_FORMAT_NAMES, TOOL_FORMAT_NAMES
 from anychip.text.answer.formats import REASONING_MARKERS, TOOL_FORMATS
 from anychip.text.answer.reader import AnswerFormat

@@ -6,9 +6,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from anychip.http.errors import ApiError
 from anychip.request import FinishReason, StepOutput, TokenLogprob
 from anychip.server.choice import Choice, Writing
-from anychip.server.errors import ApiError
 from anychip.server.generation import Generation
 from anychip.server.origin import Origin
 from anychip.server.room import Room, check_volume, fit_max_tokens

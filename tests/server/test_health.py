@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from anychip.config import ServeConfig
 from anychip.engine.supervisor import EngineState
-from anychip.server.errors import ApiError, on_api_error
+from anychip.http.errors import ApiError, on_api_error
 from anychip.server.health import health
 from served import config_for, running, wait_until
 

@@ -5,6 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
+from anychip.http.errors import ApiError
+from anychip.http.stream import with_pauses
 from anychip.server.chat_call import ChatUsage
 from anychip.server.chat_events import (
     End,
@@ -13,11 +15,9 @@ from anychip.server.chat_events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from anychip.server.errors import ApiError
 from anychip.server.messages_input import messages_of, tools_of
 from anychip.server.messages_protocol import CountRequest
 from anychip.server.messages_writer import MessageWriter
-from anychip.server.stream import with_pauses
 
 USAGE = ChatUsage(prompt_tokens=5, completion_tokens=9, cached_tokens=2, reasoning_tokens=4)
 THINKS_AND_CALLS = [

@@ -18,9 +18,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from anychip.http.errors import ErrorEnvelope
 from anychip.server.app import ROUTES
 from anychip.server.endpoints import ENDPOINTS
-from anychip.server.errors import ErrorEnvelope
 from anychip.server.openapi import document
 from served import bearer, config_for, running, wait_until
 

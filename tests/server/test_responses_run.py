@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from anychip.http.errors import ApiError, server_error
 from anychip.server.chat_call import ChatUsage
 from anychip.server.chat_events import (
     End,
@@ -13,7 +14,6 @@ from anychip.server.chat_events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from anychip.server.errors import ApiError, server_error
 from anychip.server.origin import Origin
 from anychip.server.responses_protocol import ResponseObject
 from anychip.server.responses_run import ResponseRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from anychip.server.stream import event
+from anychip.http.stream import event
 
 
 def test_no_event_holds_what_clients_take_for_the_end_of_a_line():

@@ -9,7 +9,7 @@ import pytest
 
 from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
-from anychip.server.keys import open_access
+from anychip.http.keys import open_access
 from served import bearer, config_for, running, wait_until
 
 FILE = "# tenants\nred red-key\n\nblue  blue-key\n"

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from anychip.http.errors import ApiError
 from anychip.server.chat_formats import AnswerFormats
-from anychip.server.errors import ApiError
 from anychip.server.texts import Texts
 from anychip.server.thinking import effort_variables, thinking_variables
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
-from anychip.server.tls import open_tls
+from anychip.http.tls import open_tls
 from served import config_for, running
 
 PASSWORD = "open sesame"

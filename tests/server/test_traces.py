@@ -12,9 +12,10 @@ import pytest
 from anychip.config import ConfigError
 from anychip.engine.client import DEFAULT_BUILDER
 from anychip.engine.messages import StartError
+from anychip.http.call_record import CallRecord
+from anychip.http.tracing import wall
 from anychip.model.tiny import write_tiny
-from anychip.server.call_record import CallRecord
-from anychip.server.tracing import Tracing, _wall, open_tracing
+from anychip.server.tracing import Tracing, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL
 from served import config_for, running, wait_until
@@ -193,11 +194,12 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
                 wait_until(lambda sent=sent: broken.attempts >= sent)
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
+    assert "code: 400" in told[0].getMessage()
 
 
 def test_monotonic_moments_become_wall_clock_time():
     record = CallRecord(request_id="a", method="GET", path="/", started=100.0, epoch_ns=10**18)
-    assert _wall(record, 101.5) == 10**18 + 1_500_000_000
+    assert wall(record, 101.5) == 10**18 + 1_500_000_000
 
 
 def test_whoever_ends_the_server_in_a_hurry_waits_for_no_span():

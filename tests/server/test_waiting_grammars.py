@@ -9,8 +9,8 @@ import pytest
 
 from anychip.grammar.check import GrammarCheck
 from anychip.grammar.errors import NotChecked
+from anychip.http.errors import ApiError
 from anychip.request import GrammarSpec
-from anychip.server.errors import ApiError
 from anychip.server.grammar_fields import GrammarWish
 from anychip.server.grammars import Grammars
 from anychip.text.load import open_tokenizer

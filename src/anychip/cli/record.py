@@ -84,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel("WARNING")
     from anychip.bench.load.calls import LoadError
-    from anychip.server.listening import bind
+    from anychip.http.listening import bind
 
     with bind(options.host, options.port) as listening:
         try:
@@ -129,8 +129,8 @@ def _open(options: RecordOptions, upstream: str, path: Path) -> tuple[RecordWrit
 async def _serve(proxy: RecordingProxy, listening: socket.socket, options: RecordOptions) -> None:
     import uvicorn
 
-    from anychip.server.http_server import HttpServer
-    from anychip.server.listening import is_loopback, url_of
+    from anychip.http.http_server import HttpServer
+    from anychip.http.listening import is_loopback, url_of
 
     async with proxy:
         config = uvicorn.Config(
@@ -162,7 +162,7 @@ async def _serve(proxy: RecordingProxy, listening: socket.socket, options: Recor
 
 def _end(server: object) -> None:
     """Asked once: no new calls, those that run have 5 s. Asked twice: at once."""
-    from anychip.server.http_server import HttpServer
+    from anychip.http.http_server import HttpServer
 
     assert isinstance(server, HttpServer)
     server.force_exit = server.should_exit

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from anychip.http.errors import bad_request
+from anychip.http.keys import Caller
 from anychip.offline.answers import Answer
 from anychip.offline.telling import ChatTelling, CompletionTelling, NativeTelling, Telling
 from anychip.server import native, openai_chat, openai_completions
 from anychip.server.completion_answer import CompletionAnswer
-from anychip.server.errors import bad_request
-from anychip.server.keys import Caller
 from anychip.server.native_protocol import (
     GENERATE_NOT_YET,
     DetokenizeRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anychip.server.errors import ApiError
+from anychip.http.errors import ApiError
 
 
 class CallError(Exception):

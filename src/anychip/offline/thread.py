@@ -17,9 +17,9 @@ import uvloop
 
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
+from anychip.http.errors import ApiError
+from anychip.http.keys import Access
 from anychip.offline.errors import EngineClosed, raised
-from anychip.server.errors import ApiError
-from anychip.server.keys import Access
 from anychip.server.opening import Reading, open_service
 from anychip.server.service import Service, open_text
 

@@ -8,12 +8,13 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import Scope
 
+from anychip.http.auth import KeyCheck, OriginCheck
+from anychip.http.errors import ApiError, on_api_error, on_crash, on_http_error
+from anychip.http.http_calls import HttpCount
+from anychip.http.limits import CallLimit
+from anychip.http.stream import CutAtTheEnd
 from anychip.server import health, native
-from anychip.server.auth import KeyCheck, OriginCheck
-from anychip.server.errors import ApiError, on_api_error, on_crash, on_http_error
-from anychip.server.limits import CallLimit
 from anychip.server.messages import count_tokens, create_message
-from anychip.server.metrics.http_calls import HttpCount
 from anychip.server.openai_chat import chat_completions
 from anychip.server.openai_completions import completions
 from anychip.server.openapi import openapi
@@ -27,7 +28,6 @@ from anychip.server.responses import (
 from anychip.server.responses_store import ResponseStore
 from anychip.server.service import Service
 from anychip.server.stacks import StacksWatch, stacks
-from anychip.server.stream import CutAtTheEnd
 
 _GET, _POST = ["GET"], ["POST"]
 

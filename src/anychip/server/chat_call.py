@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.server.chat_events import ChatEvent, PlainReader, Reader, Reply, Telling
 from anychip.server.chat_formats import FormatReader
 from anychip.server.chat_tools import ToolWish, check_tools
 from anychip.server.choice import Writing
-from anychip.server.errors import bad_request
 from anychip.server.generation import Generation, Usage
 from anychip.server.grammar_fields import behind_thoughts
 from anychip.server.origin import Origin

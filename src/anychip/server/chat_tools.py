@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.server.chat_formats import AnswerFormats
-from anychip.server.errors import bad_request
 from anychip.server.parts import kind_of, object_of, text_of, unknown_kind
 
 MAX_TOOLS = 128

@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from anychip.http.stream import DONE, event
 from anychip.server.choice import Choice, Piece
 from anychip.server.generation import Generation
 from anychip.server.logprobs import CompletionTeller, PromptLogprobs, joined, prompt_logprobs
@@ -19,7 +20,6 @@ from anychip.server.openai_protocol import (
     usage_of,
 )
 from anychip.server.service import Service
-from anychip.server.stream import DONE, event
 
 
 class CompletionAnswer:

@@ -14,8 +14,8 @@ from anychip.engine.evidence import (
     SHORTEST_S,
     Evidence,
 )
+from anychip.http.errors import AnthropicEnvelope, ErrorEnvelope
 from anychip.server import messages_protocol, responses_events
-from anychip.server.errors import AnthropicEnvelope, ErrorEnvelope
 from anychip.server.health import HealthAnswer, ReadyAnswer
 from anychip.server.messages_protocol import (
     COUNT_NOT_YET,

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.request import NO_LOGPROBS
-from anychip.server.errors import bad_request
 from anychip.server.sampling import Sampling
 from anychip.server.service import Service
 from anychip.server.validation import check_ids

@@ -11,6 +11,8 @@ import msgspec
 
 from anychip.engine.client import EngineClient, EngineUnavailable
 from anychip.engine.suspects import RequestSuspected
+from anychip.http.call_record import current_call
+from anychip.http.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.request import (
     NO_LOGPROBS,
     Failure,
@@ -20,9 +22,7 @@ from anychip.request import (
     StepOutput,
 )
 from anychip.schedule.refusal import QueueFull, RequestRefused
-from anychip.server.call_record import current_call
 from anychip.server.choice import PLAINLY, Choice, Piece, Writing
-from anychip.server.errors import ApiError, bad_request, server_error, timed_out, unavailable
 from anychip.server.origin import Origin
 from anychip.server.sampling import Sampling, of_draw, sampling_params
 from anychip.server.service import Service

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from anychip.grammar.parts import Part, part_of, spec_of
+from anychip.http.errors import ApiError, bad_request
 from anychip.request import GrammarSpec
-from anychip.server.errors import ApiError, bad_request
 
 Kind = Callable[[Any, str], tuple[str, str] | None]
 """(value, field) → kind and text of a grammar; None: the value asks for none."""

@@ -12,8 +12,8 @@ from anychip.engine.client import EngineClient
 from anychip.grammar.check import GrammarCheck
 from anychip.grammar.errors import GrammarError, NotChecked
 from anychip.grammar.vocabulary import vocabulary_of
-from anychip.server.call_record import stage
-from anychip.server.errors import unavailable
+from anychip.http.call_record import stage
+from anychip.http.errors import unavailable
 from anychip.server.grammar_fields import GrammarWish, refused
 from anychip.server.sampling import Sampling
 from anychip.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from anychip import __version__
 from anychip.engine.supervisor import EngineState
 from anychip.flags import settings_of
-from anychip.server.errors import unavailable
+from anychip.http.errors import unavailable
 from anychip.server.openai_protocol import ModelCard, ModelList
 from anychip.server.service import Service
 

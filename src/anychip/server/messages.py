@@ -8,9 +8,10 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anychip.server.auth import caller_of
+from anychip.http.auth import caller_of
+from anychip.http.errors import ApiError, bad_request
+from anychip.http.stream import EventStream, json_answer, json_response, named_event, with_pauses
 from anychip.server.chat_call import ChatAnswer, ChatCall, prepare, prompt_of
-from anychip.server.errors import ApiError, bad_request
 from anychip.server.messages_input import (
     effort_of,
     goes_on,
@@ -33,7 +34,6 @@ from anychip.server.messages_writer import MessageWriter
 from anychip.server.origin import Origin, origin_of
 from anychip.server.sampling import Sampling
 from anychip.server.service import Service
-from anychip.server.stream import EventStream, json_answer, json_response, named_event, with_pauses
 from anychip.server.thinking import effort_variables, thinking_variables
 from anychip.server.validation import convert, read_object
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
-from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
 from anychip.server.messages_protocol import CountRequest, MessagesRequest
 from anychip.server.parts import kind_of, object_of, part_of, text_of, unknown_kind

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anychip.engine.client import EngineUnavailable
-from anychip.server.auth import caller_of, require_admin
-from anychip.server.errors import ApiError, bad_request, unavailable
+from anychip.http.auth import caller_of, require_admin
+from anychip.http.errors import ApiError, bad_request, unavailable
+from anychip.http.stream import EventStream, json_answer, json_response
 from anychip.server.exact import dictated
 from anychip.server.generation import Generation
 from anychip.server.grammar_fields import wish_of
@@ -32,7 +33,6 @@ from anychip.server.origin import origin_of
 from anychip.server.room import Room, check_count, check_list, check_volume, fit_max_tokens
 from anychip.server.sampling import Sampling, check_logprobs, check_sampling, shared_settings
 from anychip.server.service import Service
-from anychip.server.stream import EventStream, json_answer, json_response
 from anychip.server.validation import convert, read_object, within
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.stream import DONE, event
 from anychip.request import NO_LOGPROBS, TokenLogprob
 from anychip.server.choice import Choice
 from anychip.server.generation import Generation
 from anychip.server.logprobs import told
 from anychip.server.native_protocol import GenerateAnswer, GenerateRequest, LogprobRow, MetaInfo
-from anychip.server.stream import DONE, event
 from anychip.text.tokenizer import Tokenizer
 
 

@@ -10,7 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anychip.server.auth import caller_of
+from anychip.http.auth import caller_of
+from anychip.http.stream import DONE, EventStream, event, json_answer
 from anychip.server.chat_call import ChatAnswer, ChatCall, ReasoningWish, prepare
 from anychip.server.chat_events import (
     ChatEvent,
@@ -43,7 +44,6 @@ from anychip.server.openai_protocol import (
 )
 from anychip.server.origin import origin_of
 from anychip.server.service import Service
-from anychip.server.stream import DONE, EventStream, event, json_answer
 from anychip.server.thinking import effort_variables
 from anychip.server.validation import convert, read_object
 

@@ -6,10 +6,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from anychip.http.auth import caller_of
+from anychip.http.errors import bad_request
+from anychip.http.stream import EventStream, json_answer
 from anychip.request import NO_LOGPROBS
-from anychip.server.auth import caller_of
 from anychip.server.completion_answer import CompletionAnswer
-from anychip.server.errors import bad_request
 from anychip.server.exact import dictated
 from anychip.server.generation import Generation
 from anychip.server.openai_protocol import (
@@ -22,7 +23,6 @@ from anychip.server.origin import origin_of
 from anychip.server.room import Room, check_count, check_list, check_volume, fit_max_tokens
 from anychip.server.sampling import MAX_N, Sampling, check_sampling
 from anychip.server.service import Service
-from anychip.server.stream import EventStream, json_answer
 from anychip.server.validation import convert, read_object, within
 
 DEFAULT_MAX_TOKENS = 16

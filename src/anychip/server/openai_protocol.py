@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.request import NO_LOGPROBS
-from anychip.server.errors import bad_request
 from anychip.server.generation import Usage as Counts
 from anychip.server.grammar_fields import wish_of
 from anychip.server.logprobs import ChatLogprobs, CompletionLogprobs, PromptLogprobs

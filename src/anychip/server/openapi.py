@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anychip import __version__
-from anychip.server.auth import OPEN_PATHS
+from anychip.http.auth import OPEN_PATHS
+from anychip.http.stream import json_response
 from anychip.server.endpoints import ENDPOINTS, Endpoint
 from anychip.server.native_protocol import SAMPLING_NOT_YET, NativeSampling
 from anychip.server.origin import HIGHEST, LOWEST, MAX_PART_CHARS
@@ -27,7 +28,6 @@ from anychip.server.sampling import (
     MOST_BIAS,
 )
 from anychip.server.service import Service
-from anychip.server.stream import json_response
 from anychip.server.validation import HARMLESS, MAX_RID_CHARS
 
 Schema = dict[str, Any]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
 from anychip.engine.messages import StartError
+from anychip.http.keys import Access
 from anychip.request import FinishReason, Request, SamplingParams
-from anychip.server.keys import Access
 
 if TYPE_CHECKING:
     from anychip.server.service import Service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anychip.server.errors import bad_request
+from anychip.http.errors import bad_request
 from anychip.server.validation import rid_of
 from anychip.text.errors import require_unicode
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from anychip.server.errors import ApiError, bad_request
+from anychip.http.errors import ApiError, bad_request
 
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _T = TypeVar("_T", bound=msgspec.Struct)

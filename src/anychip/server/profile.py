@@ -12,11 +12,11 @@ from starlette.responses import Response
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineUnavailable
 from anychip.engine.messages import ProfileWish
-from anychip.server.auth import require_admin
-from anychip.server.errors import ApiError, bad_request, server_error, unavailable
+from anychip.http.auth import require_admin
+from anychip.http.errors import ApiError, bad_request, server_error, unavailable
+from anychip.http.stream import json_response
 from anychip.server.openai_protocol import NotYet
 from anychip.server.service import Service
-from anychip.server.stream import json_response
 from anychip.server.validation import convert, read_object, within
 from anychip.settings import user_path
 

@@ -8,9 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anychip.server.auth import caller_of
+from anychip.http.auth import caller_of
+from anychip.http.errors import bad_request, unavailable
+from anychip.http.stream import EventStream, json_answer, json_response
 from anychip.server.chat_call import ChatAnswer, ChatCall, prepare
-from anychip.server.errors import bad_request, unavailable
 from anychip.server.logprobs import chat_logprobs
 from anychip.server.origin import Origin, origin_of
 from anychip.server.responses_input import (
@@ -30,7 +31,6 @@ from anychip.server.responses_run import ResponseRun
 from anychip.server.responses_store import ResponseStore
 from anychip.server.responses_writer import Scoring
 from anychip.server.service import Service
-from anychip.server.stream import EventStream, json_answer, json_response
 from anychip.server.thinking import effort_variables
 from anychip.server.validation import convert, read_object
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.request import NO_LOGPROBS, GrammarSpec
 from anychip.server.chat_tools import ToolWish
-from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
 from anychip.server.parts import kind_of, part_of, text_of, unknown_kind
 from anychip.server.responses_protocol import ResponsesRequest

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import ApiError, server_error
+from anychip.http.stream import named_event
 from anychip.server.chat_call import ChatAnswer
 from anychip.server.chat_events import Reply
-from anychip.server.errors import ApiError, server_error
 from anychip.server.responses_events import ResponseEvent
 from anychip.server.responses_protocol import ResponseObject
 from anychip.server.responses_store import ResponseStore
 from anychip.server.responses_writer import Scoring, Writer
-from anychip.server.stream import named_event
 
 log = logging.getLogger("anychip.server")
 

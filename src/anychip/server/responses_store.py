@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
-from anychip.server.errors import ApiError
+from anychip.http.errors import ApiError
 
 
 class Kept(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import ApiError
 from anychip.server.chat_call import ChatUsage
 from anychip.server.chat_events import (
     ChatEvent,
@@ -20,7 +21,6 @@ from anychip.server.chat_events import (
     ToolCallStart,
 )
 from anychip.server.choice import ScoredToken
-from anychip.server.errors import ApiError
 from anychip.server.logprobs import ContentLogprob
 from anychip.server.openai_protocol import PromptDetails
 from anychip.server.responses_events import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anychip.server.errors import ApiError, bad_request
+from anychip.http.errors import ApiError, bad_request
 from anychip.server.sampling import Sampling
 
 MAX_SEQUENCES = 2048

@@ -16,19 +16,17 @@ import uvloop
 
 from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
-from anychip.engine.log_lines import PLAIN, JsonLines
 from anychip.engine.messages import StartError
-from anychip.engine.passing import LogWriter
 from anychip.engine.supervisor import EngineState, RestartPolicy
-from anychip.server.call_record import current_call
+from anychip.http.keys import open_access
+from anychip.http.listening import bind
+from anychip.http.log_setup import set_up_log
+from anychip.http.stop import Stop
+from anychip.http.tls import open_tls
 from anychip.server.exposure import exposures
-from anychip.server.keys import open_access
-from anychip.server.listening import bind
 from anychip.server.opening import Reading, open_service
 from anychip.server.record_place import check_record
-from anychip.server.stop import Stop
 from anychip.server.telling import open_telling
-from anychip.server.tls import open_tls
 from anychip.signals import STOPPED, Ending, answered
 
 if TYPE_CHECKING:
@@ -49,26 +47,13 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
     0: ended as asked. 1: could not start (the log says why), or the engine had failed for good.
     builder: "module:function" that builds the engine in its process.
     """
-    _set_up_log(config.log_level, as_json=config.log_format == "json")
+    set_up_log(config.log_level, as_json=config.log_format == "json")
     try:
         with bind(config.host, config.port) as listening, answered() as ending:
             return uvloop.run(_serve_until_signal(config, builder, listening, ending))
     except (StartError, EngineUnavailable) as error:
         log.critical("cannot start: %s", error)
         return 1
-
-
-def _set_up_log(level: str, *, as_json: bool) -> None:
-    writer = LogWriter(for_machines=as_json)
-    writer.setFormatter(JsonLines(_request_id) if as_json else logging.Formatter(PLAIN))
-    logging.basicConfig(level=level.upper(), handlers=[writer])
-    # Its start-up lines repeat ours; with "debug" they are wanted.
-    logging.getLogger("uvicorn").setLevel("DEBUG" if level == "debug" else "WARNING")
-
-
-def _request_id() -> str | None:
-    record = current_call()
-    return None if record is None else record.request_id
 
 
 async def _serve_until_signal(

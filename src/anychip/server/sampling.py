@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from anychip.http.errors import bad_request
 from anychip.request import NO_LOGPROBS, SamplingParams
-from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
 from anychip.server.validation import check_ids, within
 from anychip.text.errors import require_unicode

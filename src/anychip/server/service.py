@@ -12,11 +12,11 @@ from typing import Protocol
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
 from anychip.engine.messages import EngineInfo, StartError
+from anychip.http.errors import ApiError, bad_request, unavailable
+from anychip.http.keys import Access, Caller
 from anychip.model.errors import CheckpointError
 from anychip.server.chat_formats import formats_of
-from anychip.server.errors import ApiError, bad_request, unavailable
 from anychip.server.grammars import Grammars
-from anychip.server.keys import Access, Caller
 from anychip.server.metrics.registry import Metrics
 from anychip.server.origin import Origin
 from anychip.server.recording import Recorder

@@ -22,8 +22,8 @@ from anychip.engine.evidence import (
     ProcessSeen,
 )
 from anychip.engine.kernel_facts import MachineWatch
-from anychip.server.auth import require_admin
-from anychip.server.errors import ApiError, bad_request, timed_out, unavailable
+from anychip.http.auth import require_admin
+from anychip.http.errors import ApiError, bad_request, timed_out, unavailable
 from anychip.server.service import Service
 
 HTTP = "http"

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from anychip.engine.client import EngineClient
-from anychip.server.call_record import stage
-from anychip.server.errors import ApiError, bad_request
+from anychip.http.call_record import stage
+from anychip.http.errors import ApiError, bad_request
 from anychip.server.room import MAX_SEQUENCES, Room
 from anychip.server.validation import check_ids
 from anychip.text.answer.thinking import left_open, opened_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anychip.server.errors import ApiError, bad_request
+from anychip.http.errors import ApiError, bad_request
 from anychip.server.service import Service
 
 

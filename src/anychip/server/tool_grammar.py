@@ -15,9 +15,9 @@ from anychip.grammar.parts import (
     text_part,
     triggered_part,
 )
+from anychip.http.errors import bad_request
 from anychip.request import GrammarSpec
 from anychip.server.chat_tools import ToolWish
-from anychip.server.errors import bad_request
 from anychip.server.grammar_fields import GrammarWish
 from anychip.text.answer.formats import TOOL_FORMATS, CallSyntax, ToolFormat
 

@@ -8,8 +8,27 @@ from anychip.flags import Flag, declared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FileSettings:
-    """Where files lie and what is logged."""
+class BasicSettings:
+    """What every program that serves has: how much it logs, and its file of settings."""
+
+    log_level: str = declared(
+        "info",
+        Flag(
+            ("--log-level",),
+            "files and logging",
+            "least severe message that is logged",
+            "LEVEL",
+            choices=("debug", "info", "warning", "error", "critical"),
+        ),
+    )
+    config_file: str | None = declared(
+        None, Flag(("--config",), "files and logging", "YAML file with these flags as keys", "FILE")
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileSettings(BasicSettings):
+    """Where files lie and what is logged of calls."""
 
     cache_dir: str = declared(
         "~/.cache/anychip",
@@ -22,16 +41,6 @@ class FileSettings:
             "files and logging",
             "folder for built kernels [CACHE_DIR/build]",
             "DIR",
-        ),
-    )
-    log_level: str = declared(
-        "info",
-        Flag(
-            ("--log-level",),
-            "files and logging",
-            "least severe message that is logged",
-            "LEVEL",
-            choices=("debug", "info", "warning", "error", "critical"),
         ),
     )
     log_requests: bool = declared(
@@ -48,9 +57,6 @@ class FileSettings:
             high=3,
             differs="2",
         ),
-    )
-    config_file: str | None = declared(
-        None, Flag(("--config",), "files and logging", "YAML file with these flags as keys", "FILE")
     )
     # Test hooks, from the environment alone: retract one request every N steps; miss every prefix.
     force_retract_every: int = declared(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from anychip.flags import Flag, declared
+from anychip.flags import ConfigError, Flag, declared
 
 _GROUP = "logs and traces"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LogSettings:
+class CallLogSettings:
     """What is told of calls beside their answers, and where to."""
 
     log_format: str = declared(
@@ -51,6 +51,12 @@ class LogSettings:
             high=1,
         ),
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogSettings(CallLogSettings):
+    """The same of a server, which can be profiled too."""
+
     profile_dir: str | None = declared(
         None,
         Flag(
@@ -61,3 +67,20 @@ class LogSettings:
             differs="is given in the request",
         ),
     )
+
+
+def check_traces(settings: CallLogSettings) -> None:
+    """ConfigError for what would have no effect, and for a collector that cannot be reached."""
+    endpoint = settings.otlp_traces_endpoint
+    if endpoint is None:
+        for name in ("otlp_service_name", "trace_sample"):
+            if getattr(settings, name) != getattr(CallLogSettings, name):
+                raise ConfigError(
+                    f"--{name.replace('_', '-')}: nothing is traced; add "
+                    "--otlp-traces-endpoint or leave it out"
+                )
+    elif not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"--otlp-traces-endpoint: {endpoint} does not begin with http:// or https://; "
+            "traces are sent as OTLP over HTTP, which collectors take at port 4318"
+        )

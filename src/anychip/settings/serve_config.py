@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from anychip.flags import ConfigError, check, settings_of
+from anychip.flags import ConfigError, check_values
 from anychip.settings.chip import ChipSettings
 from anychip.settings.files import FileSettings
-from anychip.settings.logs import LogSettings
+from anychip.settings.logs import LogSettings, check_traces
 from anychip.settings.memory import MemorySettings
 from anychip.settings.metrics import MetricsSettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
+from anychip.settings.paths import user_path
 from anychip.settings.record import RecordSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
@@ -55,10 +56,7 @@ class ServeConfig(
 
     def __post_init__(self) -> None:
         """Check every value, however this object was made."""
-        for setting in settings_of(type(self)):
-            value = getattr(self, setting.field)
-            if value not in (None, "", {}):
-                check(setting.flag, value, (setting.flag.names or (setting.flag.env,))[0])
+        check_values(self)
         for name in ("enable_cache_report", "enable_metrics"):
             if not getattr(self, name):
                 flag = "--" + name.replace("_", "-")
@@ -77,7 +75,7 @@ class ServeConfig(
         self._check_host_tier()
         self._check_policies()
         self._check_output()
-        self._check_traces()
+        check_traces(self)
         for name in _PATHS:
             path = getattr(self, name)
             if path:
@@ -119,21 +117,6 @@ class ServeConfig(
                     "--grammar-backend none or this flag"
                 )
 
-    def _check_traces(self) -> None:
-        endpoint = self.otlp_traces_endpoint
-        if endpoint is None:
-            for name in ("otlp_service_name", "trace_sample"):
-                if getattr(self, name) != getattr(LogSettings(), name):
-                    raise ConfigError(
-                        f"--{name.replace('_', '-')}: nothing is traced; add "
-                        "--otlp-traces-endpoint or leave it out"
-                    )
-        elif not endpoint.startswith(("http://", "https://")):
-            raise ConfigError(
-                f"--otlp-traces-endpoint: {endpoint} does not begin with http:// or https://; "
-                "traces are sent as OTLP over HTTP, which collectors take at port 4318"
-            )
-
     def _check_host_tier(self) -> None:
         if not self.enable_hierarchical_cache:
             for name in ("hicache_ratio", "hicache_size"):
@@ -171,17 +154,3 @@ class ServeConfig(
         if self.check_ops_dir:
             return user_path(self.check_ops_dir, "--check-ops-dir")
         return self.cache_path / "divergences"
-
-
-def user_path(text: str, name: str) -> Path:
-    """The path that setting `name` gives, `~` and `~user` as home folders.
-
-    Raises ConfigError where there is no such home: HOME may be unset for a user without a name.
-    """
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        home = text.partition("/")[0]
-        raise ConfigError(
-            f"{name}: {text}: the home folder of {home} is not known; give a full path to {name}"
-        ) from error

@@ -6,45 +6,26 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from urllib.parse import urlsplit
 
 import msgspec
+from starlette.types import Message, Receive, Send
 
+from anychip import wrong_scheme
 from anychip.address import server_url
 from anychip.bench.load.client import CONNECT_S, import_aiohttp
+from anychip.http.relay import BadGateway, BrokenOff, Passed, Relay, kept, whole_body
+from anychip.http.stream import ClientGone, until_gone
 from anychip.record.lines import Privacy, Salt
 from anychip.record.writer import RecordWriter
 
 from .noting import Note, is_recorded
 
-if TYPE_CHECKING:
-    import aiohttp
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
-
 log = logging.getLogger("anychip.record")
 
 MOST_BYTES = 256 << 20
 """Of a request's body, which is held until it is whole."""
-
-_OF_ONE_CONNECTION = frozenset(
-    b"connection expect keep-alive proxy-authenticate proxy-authorization proxy-connection te"
-    b" trailer transfer-encoding upgrade".split()
-)
-_AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-"""Headers that the client would add by itself."""
-
-
-class BadGateway(Exception):
-    """The server behind cannot be asked; the text says why."""
-
-
-class BrokenOff(Exception):
-    """The server behind did not end its answer."""
 
 
 class RecordingProxy:
@@ -64,45 +45,27 @@ class RecordingProxy:
         self._writer, self._privacy = writer, privacy
         self._started, self._began = started, began
         self._salt = Salt(secrets.token_bytes(32))
-        self._aiohttp = import_aiohttp()
-        self._session: aiohttp.ClientSession | None = None
+        self._relay = Relay(import_aiohttp(), CONNECT_S)
         self._serial = 0
 
     async def __aenter__(self) -> RecordingProxy:
-        aiohttp = self._aiohttp
-        # The server behind decides how long things take: no limit but that of the connection.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=_AUTOMATIC,
-        )
+        await self._relay.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._relay.__aexit__(*error)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One call, from its first byte to its last; it ends where its client leaves."""
-        body = await _body(receive)
+        body = await whole_body(receive, MOST_BYTES)
         if body is None:
             return  # the client left before it had asked
         if len(body) > MOST_BYTES:
             text = f"the body is longer than {MOST_BYTES:,} bytes, which this proxy holds"
             await _refuse(send, 413, text)
             return
-        passing = asyncio.ensure_future(self._pass(scope, body, send))
-        leaving = asyncio.ensure_future(_left(receive))
-        try:
-            await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if passing.done():
-                passing.result()
-        finally:
-            for task in (passing, leaving):
-                task.cancel()
-            await asyncio.wait({passing, leaving})
+        with suppress(ClientGone):
+            await until_gone(receive, self._pass(scope, body, send))
 
     async def _pass(self, scope: Message, body: bytes, send: Send) -> None:
         note = self._note(scope, body)
@@ -112,7 +75,10 @@ class RecordingProxy:
             error = None
         except BadGateway as failure:
             error = "connect"
-            await _refuse(send, 502, str(failure))
+            place = urlsplit(self.upstream)
+            why = await asyncio.to_thread(wrong_scheme.told, place, failure, "--upstream")
+            log.warning("%s %s: not passed on: %s", scope["method"], scope["path"], why)
+            await _refuse(send, 502, why)
         except BrokenOff as failure:
             error = "cut"  # it is broken off for the client as well: nothing ends it
             log.warning("%s %s: broken off: %s", scope["method"], scope["path"], failure)
@@ -129,74 +95,28 @@ class RecordingProxy:
 
     async def _ask(self, scope: Message, body: bytes, send: Send, note: Note | None) -> None:
         """Raises BadGateway before anything was answered, BrokenOff later."""
-        begun = False
-        try:
-            async with self._request(scope, body) as response:
-                begun = True
-                kind = response.headers.get("Content-Type", "")
+        async with self._relay.ask(self._passed(scope, body)) as answer:
+            if note is not None:
+                encoding = answer.header("Content-Encoding").lower()
+                note.answers(answer.status, answer.header("Content-Type"), encoding)
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": answer.status,
+                    "headers": answer.headers,
+                }
+            )
+            async for data in answer.pieces():
                 if note is not None:
-                    encoding = response.headers.get("Content-Encoding", "").lower()
-                    note.answers(response.status, kind, encoding)
-                await send(
-                    {
-                        "type": "http.response.start",
-                        "status": response.status,
-                        "headers": _kept(response.raw_headers),
-                    }
-                )
-                async for data in response.content.iter_any():
-                    if note is not None:
-                        note.piece(data)
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-        except (self._aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            text = f"{self.upstream}: {error or type(error).__name__}"
-            raise (BrokenOff(text) if begun else BadGateway(text)) from error
+                    note.piece(data)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
-    def _request(self, scope: Message, body: bytes) -> Any:
-        from multidict import CIMultiDict
-        from yarl import URL
-
-        if self._session is None:
-            raise RuntimeError("the proxy is not open; use it with `async with`")
-        place = self.upstream + scope["raw_path"].decode("ascii")
+    def _passed(self, scope: Message, body: bytes) -> Passed:
+        target = scope["raw_path"].decode("ascii")
         if scope["query_string"]:
-            place += "?" + scope["query_string"].decode("ascii")
-        headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in _kept(scope["headers"])
-            if name.lower() not in (b"host", b"content-length")
-        ]
-        return self._session.request(
-            scope["method"],
-            URL(place, encoded=True),
-            data=body or None,
-            headers=CIMultiDict(headers),
-            allow_redirects=False,
-        )
-
-
-def _kept(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """Headers that are not about one connection alone, in their order."""
-    return [(name, value) for name, value in headers if name.lower() not in _OF_ONE_CONNECTION]
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body, or more than is held of it; None where the client has left."""
-    found = bytearray()
-    while len(found) <= MOST_BYTES:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        found += message.get("body", b"")
-        if not message.get("more_body"):
-            break
-    return bytes(found)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+            target += "?" + scope["query_string"].decode("ascii")
+        return Passed(scope["method"], self.upstream, target, kept(scope["headers"]), body)
 
 
 async def _refuse(send: Send, status: int, text: str) -> None:

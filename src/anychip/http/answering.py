@@ -1,0 +1,75 @@
+"""uvicorn on a bound socket, from the first answer to the end of the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from anychip.http.http_server import HttpServer
+from anychip.http.listening import refused, url_of
+from anychip.http.stop import Stop
+
+_FLUSH_S = 5
+"""How long finished answers may take to reach their clients at the end."""
+
+
+async def answer(
+    app: ASGIApp,
+    listening: socket.socket,
+    stop: Stop,
+    *,
+    tls: ssl.SSLContext | None,
+    up: Callable[[str], None],
+    drain: Callable[[], Awaitable[None]],
+) -> None:
+    """Answer until asked to stop, then drain and close.
+
+    up: called with the address once it is reachable. Raises StartError where the address was taken
+    meanwhile.
+    """
+    url = url_of(listening, secure=tls is not None)
+    server = HttpServer(_configured(app, tls))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.asked.wait())
+    try:
+        starting = asyncio.create_task(server.up.wait())
+        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        if server.started:
+            up(url)
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await drain()
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        server.force_exit = stop.urgent.is_set()
+        await _ended(serving, url)
+
+
+def _configured(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_FLUSH_S,
+    )
+    config.load()
+    config.ssl = tls
+    return config
+
+
+async def _ended(serving: asyncio.Task[None], url: str) -> None:
+    try:
+        await serving
+    except OSError as error:  # another process began to listen there after both had bound it
+        raise refused(url, error) from error
