@@ -6,25 +6,35 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
+SYSTEM = Path("/")
+"""Above /proc and /sys: another folder holds what a test says that they hold."""
 
-def _meminfo() -> dict[str, int]:
+
+def _meminfo(system: Path) -> dict[str, int]:
     """Bytes by name from /proc/meminfo."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    lines = (line.split() for line in (system / "proc/meminfo").read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
 
 
-def _cgroups() -> Iterator[Path]:
-    """Folders of this process's memory cgroups, from its own up to the root."""
+def _cgroups(controller: str, system: Path) -> Iterator[Path]:
+    """Folders of this process's cgroups for memory or cpu, from its own up to the root.
+
+    Version 2 has one tree; version 1 one for each controller, or one for several. A container may
+    see its own cgroup as the root: then the folders below are missing, and the root holds.
+    """
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
-            root = Path("/sys/fs/cgroup") / controllers
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mount in (controllers, controller) if controllers else ("", "unified"):
+            root = system / "sys/fs/cgroup" / mount
             own = root / path.lstrip("/")
             yield from (p for p in (own, *own.parents) if p == root or root in p.parents)
 
@@ -46,12 +56,12 @@ class HostFacts:
     source: str
 
 
-def host_facts() -> HostFacts:
+def host_facts(system: Path = SYSTEM) -> HostFacts:
     """MemTotal and MemAvailable, or the tightest cgroup where that is less."""
-    memory = _meminfo()
+    memory = _meminfo(system)
     total, source = memory["MemTotal"], "MemTotal of /proc/meminfo"
     available = memory["MemAvailable"]
-    for folder in _cgroups():
+    for folder in _cgroups("memory", system):
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
         if limit is None or used is None or limit >= memory["MemTotal"]:
@@ -69,6 +79,37 @@ def _reclaimable(folder: Path) -> int:
     except OSError:
         return 0
     return next((int(w[1]) for w in words if w[0] == "inactive_file"), 0)
+
+
+@dataclass(frozen=True)
+class CoresHere:
+    """How many cores this process may compute on, and what says so."""
+
+    count: int
+    source: str
+
+
+def usable_cores(system: Path = SYSTEM) -> CoresHere:
+    """Cores of the affinity, or as many as the tightest cgroup's quota comes to, rounded up."""
+    if hasattr(os, "sched_getaffinity"):
+        cores, source = len(os.sched_getaffinity(0)), "affinity of the process"
+    else:
+        cores, source = os.cpu_count() or 1, "cores of the machine"
+    for folder in _cgroups("cpu", system):
+        quota = _quota(folder)
+        if quota is not None and ceil(quota) < cores:
+            cores, source = max(ceil(quota), 1), f"CPU quota of {quota:g} in {folder}"
+    return CoresHere(cores, source)
+
+
+def _quota(folder: Path) -> float | None:
+    """Cores that a cgroup's processes may keep busy together; None without a limit."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+    except (OSError, ValueError):  # version 1, or the root, which has no such file
+        given = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+        return given[0] / given[1] if given[0] and given[1] else None
+    return int(quota) / int(period) if quota.isdigit() and int(period) else None
 
 
 def resident() -> int:
