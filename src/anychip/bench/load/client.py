@@ -180,7 +180,7 @@ class LoadClient:
             raise LoadError(f"{place}: {why}") from error
         if response.status != 200:
             found = refusal(response.status, body)
-            hint = _HINTS.get(found.status, "")
+            hint = _HINTS.get(response.status, "")
             raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}", response.status)
         return body
 
