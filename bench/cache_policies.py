@@ -24,7 +24,8 @@ from prefixes.replay import Outcome, Replay, StepCost
 from prefixes.results import Point, Results, table
 from prefixes.trace import Prompt, best_hits, moved, shrunk
 
-from anychip.bench.load.mooncake import TraceError, read_blocks
+from anychip.bench.load.mooncake import read_blocks
+from anychip.bench.load.trace_file import TraceError
 from anychip.plan import CacheLimits
 from anychip.schedule.eviction import EVICTION_POLICIES
 from anychip.schedule.options import SchedulerOptions

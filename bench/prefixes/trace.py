@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from anychip.bench.load.mooncake import BLOCK, BlockCall, TraceError
+from anychip.bench.load.mooncake import BLOCK, BlockCall
+from anychip.bench.load.trace_file import TraceError
 from anychip.request import Request, SamplingParams
 
 

@@ -49,6 +49,11 @@ class Server:
     def __exit__(self, *error: object) -> None:
         self.stubborn = end(self._process)
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started, which leads the others."""
+        return self._process.pid
+
     def first_token(self, limit: float) -> float:
         """Seconds from the start of the process to its first token. limit: seconds.
 
@@ -93,8 +98,13 @@ class Server:
         and after each batch."""
         return self._memory
 
+    @property
+    def pids(self) -> list[int]:
+        """Its processes that are alive."""
+        return family(self._process.pid)
+
     def _look(self) -> None:
-        now, most = memory_of(family(self._process.pid)), self._memory
+        now, most = memory_of(self.pids), self._memory
         self._memory = Memory(
             max(now.peak, most.peak),
             max(now.shared_once, most.shared_once),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 
 import pytest
 
 from anychip.bench.load.calls import LoadError
-from anychip.bench.load.mooncake import BLOCK, TraceError
+from anychip.bench.load.mooncake import BLOCK
 from anychip.bench.load.prompts import Shape, best_hit_rate, calls_of
 from anychip.bench.load.scaling import Scaling
+from anychip.bench.load.trace_file import TraceError
 from anychip.bench.load.traces import read_trace
 from anychip.record.lines import FORMAT, VERSION, Header, Recorded
 from anychip.record.writer import RecordWriter
@@ -78,14 +81,20 @@ def test_mooncake_in_the_order_of_arrival(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "not a trace that is known"),
+        ("", "is empty: nothing was recorded"),
         ("a,b\n1,2\n", "not a trace that is known"),
         ('{"prompt": 1}\n', "not a trace that is known"),
-        (AZURE.splitlines()[0] + "\n", "no request in it"),
+        (AZURE.splitlines()[0] + "\n", "no request in it: it has a header and nothing else"),
+        (
+            AZURE.splitlines()[0] + "\n2023-11-16 18:17:03,0,1\n",
+            r"no request in it \(1 req",
+        ),
         (AZURE + "yesterday,1,1\n", "line 5: .*is no time such as"),
         (BURST + "60,x,many,1,1,API log\n", "line 5: .*invalid literal"),
         (BURST + "60,x\n", "line 5"),
         (mooncake((0, BLOCK + 1, 1, [1])), "blocks of 512 tokens are needed"),
+        (SHARED + "{}\n", "line 4: not a trace of blocks"),
+        (BURST + "6" * 200_000 + ",x,1,1,1,API log\n", "field larger than field limit"),
     ],
 )
 def test_what_is_no_trace_is_told_with_its_line(tmp_path, text, told):
@@ -109,6 +118,45 @@ def test_lengths_that_no_array_holds_are_refused(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceError, match="No such file"):
         read_trace(tmp_path / "none")
+
+
+@pytest.mark.parametrize("text", [AZURE, BURST, SHARED, "record"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_mark_and_the_ends_of_lines_of_other_systems_are_read(tmp_path, text, mark):
+    if text == "record":
+        recorded(tmp_path, Recorded(id=0, at=100.0, at_s=0.0, prompt_tokens=2, response_tokens=1))
+        text = (tmp_path / "record").read_text()
+    (tmp_path / "plain").write_text(text)
+    (tmp_path / "foreign").write_bytes(mark + text.replace("\n", "\r\n").encode())
+    assert read_trace(tmp_path / "foreign") == read_trace(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (
+            gzip.compress(AZURE.encode()),
+            r"is packed \(gzip\): unpack it first, gunzip --keep ",
+        ),
+        (AZURE.encode("utf-16"), "is UTF-16: save it as UTF-8, iconv -f UTF-16"),
+        (AZURE.encode() + b"\xff\n", "it is not UTF-8"),
+        (b'{"format":"anychip-record","vers', "its only line is torn"),
+        (b'{"format":"anychip-record","version":1,"started":1.0}\n', "a header and nothing else"),
+    ],
+)
+def test_a_file_in_another_form_is_refused_with_the_way_out(tmp_path, data, told):
+    (tmp_path / "trace").write_bytes(data)
+    with pytest.raises(TraceError, match=told) as refused:
+        read_trace(tmp_path / "trace")
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    with pytest.raises(TraceError, match="is a folder: name the file in it"):
+        read_trace(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="is no plain file"):
+        read_trace(tmp_path / "pipe")
 
 
 def test_equal_blocks_are_equal_tokens_and_others_share_none(tmp_path):

@@ -88,7 +88,7 @@ def test_what_passes_is_what_would_have_come(plain, proxy):
         assert (through.status_code, through.content) == (direct.status_code, direct.content)
         for name in ("content-type", "server"):
             assert through.headers[name] == direct.headers[name]
-    assert client.get("/v1/models").json() == {"data": [{"id": "sound"}]}
+    assert client.get("/v1/models").json()["data"][0] == {"id": "sound"}
 
 
 def test_pieces_pass_as_they_come(plain, proxy):

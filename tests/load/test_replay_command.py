@@ -100,6 +100,9 @@ def test_failures_are_counted_by_kind_and_nothing_answered_is_exit_code_1(plain,
     assert told["figures"]["errors"] == {"busy": 4}
     assert told["figures"]["error_examples"]["busy"].endswith("HTTP 503: it busy")
     assert told["figures"]["ttft"] is None
+    code, told, _ = ask(capsys, azure, "--url", plain.url, "--model", "mute", "--limit", 1)
+    example = told["figures"]["error_examples"]["refused"]
+    assert code == 1 and example.endswith("HTTP 404: Not Found, and no word why")
 
 
 def test_what_was_recorded_is_answered_again_token_by_token(ours, folder, capsys, tmp_path):
@@ -158,6 +161,25 @@ def test_blocks_that_are_shared_are_found_in_the_cache(ours, capsys, tmp_path):
     assert told["figures"]["hit_rate"][0] == first
     assert told["best_hit_rate"] > 0.7
     assert told["figures"]["hit_rate"][0] == pytest.approx(told["best_hit_rate"], abs=0.02)
+
+
+def test_a_model_that_is_not_there_is_refused_before_the_load(plain, azure, capsys):
+    before = len(plain.seen)
+    assert main(["replay", str(azure), "--url", plain.url, "--model", "nope"]) == 2
+    told = capsys.readouterr().err
+    assert f"--model: {plain.url}/v1 has no model 'nope'; it has sound, bare end, busy" in told
+    assert len(plain.seen) == before and len(told.splitlines()) == 1
+
+
+def test_a_server_that_lists_no_models_is_loaded_all_the_same_and_that_is_said(azure, capsys):
+    with plain_server() as server:
+        server.lists = False
+        assert main(["replay", str(azure), "--url", server.url]) == 2
+        told = capsys.readouterr().err
+        assert "lists no model (http" in told and "name one, --model" in told
+        code, told, err = ask(capsys, azure, "--url", server.url, "--model", "sound", "--limit", 2)
+    assert code == 0, err
+    assert told["notes"][0].startswith("whether the server has sound is not known: http")
 
 
 @pytest.mark.parametrize(

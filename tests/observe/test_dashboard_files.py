@@ -71,7 +71,7 @@ def test_a_dashboard_has_its_variables_and_links_to_the_others(name):
     assert found["datasource"]["type"] == "datasource"
     for variable in VARIABLES[name]:
         assert found[variable]["includeAll"] and found[variable]["allValue"] == ".*"
-        assert metrics_of(found[variable]["definition"]) <= set(CATALOGUE)
+        assert metrics_of(found[variable]["query"]["query"]) <= set(CATALOGUE)
     others = {f"/d/{read(other)['uid']}" for other in NAMES if other != name}
     assert {link["url"] for link in board["links"]} == others
     assert board["schemaVersion"] >= 39 and board["uid"] == f"anychip-{name}"

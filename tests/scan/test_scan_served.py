@@ -31,7 +31,7 @@ def scanned(url, *flags, levels="1,2,4"):
 
 @pytest.fixture
 def no_doctor(monkeypatch):
-    monkeypatch.setattr(sound, "doctor", lambda config, model: iter(()))
+    monkeypatch.setattr(sound, "examine", lambda config, model: ())
 
 
 def test_a_lock_is_named_with_its_line(slow, no_doctor, capsys, tmp_path):
@@ -65,16 +65,18 @@ def test_the_doctor_looks_at_the_servers_chip():
     info = made.seen().info
     options = {"backend": "fake", "device_index": 0, "chip_option": {"memory": "64"}}
     info = msgspec.structs.replace(info, config=options)
-    findings, why = sound.looks(info, "http://127.0.0.1:1")
-    assert why == "" and sound.bad(findings)
-    findings, why = sound.looks(info, "http://far.example")
-    assert findings == () and "far.example is not this machine" in why
+    config, why = sound.chip_of(info, "http://127.0.0.1:1")
+    assert why == ""
+    with pytest.raises(sound.NotSound, match="--force it is scanned all the same"):
+        sound.soundness(sound.examine(config, model=False), "fake:0", force=False, done="scanned")
+    config, why = sound.chip_of(info, "http://far.example")
+    assert config is None and "far.example is not this machine" in why
 
 
 def test_a_chip_that_is_not_sound_is_refused(healthy, monkeypatch, capsys):
     wrong = Finding("copies", Verdict.BAD, "byte 5 came back as 0", "mend copy_out")
-    monkeypatch.setattr(sound, "doctor", lambda config, model: iter([wrong]))
-    with pytest.raises(scan.NotSound, match=r"copies: byte 5 .* next: mend copy_out .*--force"):
+    monkeypatch.setattr(sound, "examine", lambda config, model: (wrong,))
+    with pytest.raises(sound.NotSound, match=r"copies: byte 5 .* next: mend copy_out .*--force"):
         scanned(healthy)
     assert scanned(healthy, "--force", levels="1,2") == 0
     assert "doctor: RED on fake:0, scanned because of --force" in capsys.readouterr().out
@@ -90,7 +92,7 @@ def test_a_server_that_is_not_ours(capsys):
     assert "the doctor was not asked: this server is not one of ours" in text
     bodies = [body for _, body, _ in server.seen]
     assert {body["model"] for body in bodies} == {"sound"}
-    assert isinstance(bodies[0]["prompt"], str) and "ignore_eos" not in bodies[0]
+    assert all(isinstance(body["prompt"], str) and body["ignore_eos"] for body in bodies)
 
 
 class Stopper:

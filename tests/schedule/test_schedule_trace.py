@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from prefixes.replay import Replay, StepCost
 from prefixes.trace import Prompt, best_hits, moved, shrunk
 
-from anychip.bench.load.mooncake import BlockCall, TraceError, read_blocks
+from anychip.bench.load.mooncake import BlockCall, read_blocks
+from anychip.bench.load.trace_file import TraceError
 from anychip.plan import CacheLimits
 from anychip.schedule.eviction import EVICTION_POLICIES
 from anychip.schedule.options import SchedulerOptions

@@ -22,8 +22,9 @@ UNITS = {"1", "seconds", "bytes", "ratio", "celsius", "watts"}
 
 
 def test_the_page_is_what_the_catalogue_says():
+    catalogued, _, _ = PAGE.read_text().partition("\n## What each chip tells\n")
     found = page({"Router": ROUTER})
-    assert PAGE.read_text() == found, "write it again: see server/metrics/page.py"
+    assert catalogued == found, "write it again: see bench/chip_figures.py"
 
 
 def test_names_are_unique_and_tell_kind_and_unit():

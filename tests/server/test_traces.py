@@ -194,6 +194,7 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
                 wait_until(lambda sent=sent: broken.attempts >= sent)
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
+    assert "code: 400" in told[0].getMessage()
 
 
 def test_monotonic_moments_become_wall_clock_time():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tune_cases import CHUNK, LOAD, RUNNING, VARIABLES, plan
 
+from anychip.bench.tune.changed import changed
 from anychip.bench.tune.plan import (
     BASE,
     Configuration,
-    differences,
     left_s,
     one_by_one,
     ordered,
@@ -64,5 +65,26 @@ def test_the_time_left_is_that_of_the_runs_so_far() -> None:
 def test_a_plan_of_other_runs_has_another_hash_and_says_where() -> None:
     other = plan(repeats=4)
     assert plan().hash == plan().hash != other.hash
-    assert differences(plan(), other) == ["repeats: 3, 4"]
-    assert LOAD.requests == 10
+    assert changed(plan(), other) == ["--repeats: 3 then, 4 now"]
+    assert changed(plan(), plan()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"base": ("--backend", "cpu", RUNNING, "2")}, ["--backend: fake then, cpu now"]),
+        ({"base": ("--backend", "fake", RUNNING, "2", "--disable-radix-cache")},
+         ["--disable-radix-cache: not given then, given now"]),
+        ({"variables": VARIABLES[:1]},
+         ["--vary chunked-prefill-size: 1024,512 then, not given now"]),
+        ({"slo_ms": (500.0, None)}, ["--slo-ttft: not given then, 500 now"]),
+        ({"load": msgspec.structs.replace(LOAD, trace="u.csv", digest="11", prompt_tokens=7)},
+         ["--trace: t.csv then, u.csv now"]),
+        ({"load": msgspec.structs.replace(LOAD, digest="11", requests=9)},
+         ["--trace: t.csv has other contents now", "--requests: 10 then, 9 now"]),
+        ({"load": msgspec.structs.replace(LOAD, speed=2.5)}, ["--speed: 1 then, 2.5 now"]),
+        ({"fingerprint_id": "xyz"}, ["the machine, its chip or their software is another one"]),
+    ],
+)  # fmt: skip
+def test_what_changed_is_told_in_the_words_of_flags(change, told) -> None:
+    assert changed(plan(), plan(**change)) == told

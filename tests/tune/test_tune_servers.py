@@ -14,9 +14,10 @@ from anychip.bench.load.calls import Answer, Failure, LoadError, Run
 from anychip.bench.load.figures import Slo
 from anychip.bench.load.scaling import Scaling
 from anychip.bench.load.traces import read_trace
+from anychip.bench.sound import NotSound, soundness
 from anychip.bench.tune.budget import check_lengths, find_budget, pages_each, window
 from anychip.bench.tune.measure import Asked, measure, measured
-from anychip.bench.tune.prepare import NotSound, Question, prepare, soundness
+from anychip.bench.tune.prepare import Question, prepare
 from anychip.bench.tune.servers import Server, ServerFailed
 from anychip.bench.tune.state import Runs
 from anychip.config import ConfigError, ServeConfig
@@ -139,10 +140,13 @@ def test_the_budget_of_a_device(site) -> None:
 
 def test_a_chip_that_is_not_sound_is_not_tuned() -> None:
     good, unsure = Finding("a", Verdict.GOOD, "well"), Finding("b", Verdict.UNKNOWN, "who knows")
-    assert soundness([good, unsure], force=False) == ("doctor: nothing is red", False)
+    assert soundness([good, unsure], "c0", force=False, done="tuned") == (
+        "doctor: nothing is red on c0",
+        False,
+    )
     bad = Finding("c", Verdict.BAD, "ones were not added", "look for another device")
     with pytest.raises(NotSound, match=r"c: ones were not added.*--force") as refused:
-        soundness([good, bad], force=False)
+        soundness([good, bad], "c0", force=False, done="tuned")
     assert "next: look for another device" in str(refused.value)
 
 
@@ -155,13 +159,15 @@ def test_who_forces_it_is_told_and_goes_on_as_it_began(site, tmp_path, monkeypat
     forced = prepare(question, said.append)
     smaller = msgspec.structs.replace(forced.budget, window=2)
     assert forced.forced
-    assert forced.doctor.startswith("doctor: RED, tuned because of --force: device: ones")
+    assert forced.doctor.startswith(
+        "doctor: RED on dawdling, tuned because of --force: device: ones"
+    )
     assert forced.plan.variables[0].values == ("1", "2", "4", "8")
     with Runs(tmp_path, forced.plan, resume=False):
         pass
     later = dataclasses.replace(question, resume=True)
     monkeypatch.setattr(prepare_module, "find_budget", lambda config, lengths: smaller)
-    monkeypatch.setattr(prepare_module, "examine", lambda config: ())
+    monkeypatch.setattr(prepare_module, "examine", lambda config, model: ())
     assert prepare(later, said.append).plan.variables == forced.plan.variables
     assert prepare(question, said.append).plan.variables[0].values == ("1", "2")
     assert any(line.startswith("batch window: 8 of them at once (all)") for line in said)

@@ -46,7 +46,7 @@ def test_nothing_is_measured_over_other_runs(tmp_path) -> None:
         pass
     with pytest.raises(StateError, match=r"--output.*go on with --resume"):
         Runs(tmp_path, plan(), resume=False)
-    with pytest.raises(StateError, match=r"another plan \(repeats: 3, 5\)"):
+    with pytest.raises(StateError, match=r"\(--repeats: 3 then, 5 now\); give them as"):
         Runs(tmp_path, plan(repeats=5), resume=True)
     (tmp_path / NAME).write_text('{"format": "other"}\n')
     with pytest.raises(StateError, match="holds no runs of a tune"):

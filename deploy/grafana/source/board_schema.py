@@ -137,6 +137,9 @@ def _link(other: Dashboard) -> dict[str, Any]:
         "tooltip": other.description,
         "type": "link",
         "url": f"/d/{other.uid}",
+        "icon": "external link",
+        "tags": [],
+        "asDropdown": False,
         "includeVars": True,
         "keepTime": True,
         "targetBlank": False,
@@ -150,7 +153,6 @@ def _variables(source: Source) -> list[dict[str, Any]]:
             "label": "Prometheus",
             "type": "datasource",
             "query": "prometheus",
-            "current": {},
             "hide": 0,
         }
     ]
@@ -169,7 +171,6 @@ def _variable(variable: Variable, metric: str) -> dict[str, Any]:
         "label": variable.title,
         "type": "query",
         "datasource": SOURCE,
-        "definition": query,
         "query": {"qryType": 1, "query": query, "refId": variable.name},
         "refresh": 2,
         "sort": 1,

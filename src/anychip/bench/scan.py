@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Protocol
@@ -16,6 +17,8 @@ from anychip.bench.load.calls import Answer, Call, LoadError, Run
 from anychip.bench.load.client import LoadClient
 from anychip.bench.load.figures import Figures, figures_of
 from anychip.bench.load.loops import closed_loop
+from anychip.bench.others import OtherWatching, read_other
+from anychip.bench.outage import READY_S, Outage, ready_again
 from anychip.bench.saturation import Facts, saturated
 from anychip.bench.scan_law import LEAST_LEVELS, Law, fit
 from anychip.bench.server_view import NOT_OURS, ServerInfo, ask_info, ask_stacks
@@ -65,11 +68,19 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...]
 
 
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """A level in which the server went away; nothing of it is counted."""
+
+    concurrency: int
+    why: str
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A whole scan. flat: index of the first level that gained less than FLAT; None where each did.
 
     cause, text, step: what keeps it from growing there, or costs most at the last level. notes:
-    what was not known, and why. broken: why the server took no more load, where it did not last.
+    what was not known, and why. lost: levels between, whose server went away and came back. broken:
+    why the server took no more load, where it did not last.
     """
 
     model: str
@@ -80,6 +91,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     step: str
     notes: tuple[str, ...]
+    lost: tuple[Lost, ...] = ()
     interrupted: bool = False
     broken: str = ""
 
@@ -92,6 +104,13 @@ class Watcher(Protocol):
 
     def ended(self, level: Level) -> None:
         """A level is done."""
+
+    def lost(self, level: Lost) -> None:
+        """The server went away; it is waited for now."""
+
+
+class _ServerLost(Exception):
+    """Of the level that was under way."""
 
 
 class _Load:
@@ -109,13 +128,19 @@ class _Load:
 
 
 class Scan:
-    """One scan of one server over an open client."""
+    """One scan of one server over an open client. ready_s: how long a server that went away is
+    waited for."""
 
-    def __init__(self, client: LoadClient, plan: Plan, watcher: Watcher) -> None:
+    def __init__(
+        self, client: LoadClient, plan: Plan, watcher: Watcher, *, ready_s: float = READY_S
+    ) -> None:
         self._client, self._plan, self._watcher = client, plan, watcher
+        self._ready_s = ready_s
         self._info: ServerInfo | None = None
+        self._full = True  # answers run to their full length
         self._notes: list[str] = []
         self._levels: list[Level] = []
+        self._lost: list[Lost] = []
         self._random = np.random.default_rng()
 
     async def run(self) -> Found:
@@ -128,8 +153,7 @@ class Scan:
                 self._watcher.begins(
                     concurrency, number, len(self._plan.levels), self._left_s(number)
                 )
-                self._levels.append(await self._level(concurrency))
-                self._watcher.ended(self._levels[-1])
+                await self._try_level(concurrency)
         except asyncio.CancelledError:
             if not self._levels:
                 raise
@@ -139,7 +163,28 @@ class Scan:
                 raise
             broken = str(error)
         found = found_of(self._client.model, self._levels, self._notes)
-        return msgspec.structs.replace(found, interrupted=interrupted, broken=broken)
+        lost = tuple(self._lost)
+        return msgspec.structs.replace(found, lost=lost, interrupted=interrupted, broken=broken)
+
+    async def _try_level(self, concurrency: int) -> None:
+        """Keep what it comes to; of one that is lost, wait for the server. Raises LoadError where
+        it does not come back, or nothing is kept."""
+        try:
+            level = await self._level(concurrency)
+        except _ServerLost as error:
+            self._lost.append(Lost(concurrency=concurrency, why=str(error)))
+            self._watcher.lost(self._lost[-1])
+            ours = self._info is not None
+            if not await ready_again(self._client, ours=ours, limit_s=self._ready_s):
+                raise LoadError(
+                    f"the server went away with {concurrency} requests at once, and was not ready"
+                    f" again within {self._ready_s:g} s: {error}"
+                ) from error
+            if not self._levels and concurrency == self._plan.levels[-1]:
+                raise LoadError(f"no level is whole: the server went away: {error}") from error
+            return
+        self._levels.append(level)
+        self._watcher.ended(level)
 
     def _left_s(self, number: int) -> float:
         left = len(self._plan.levels) - number
@@ -156,23 +201,77 @@ class Scan:
         except LoadError as error:
             why = NOT_OURS if self._info is None else f"no look at its threads: {error}"
             self._notes.append(f"cause not known: no evidence from this server ({why})")
+            if self._info is None:
+                await self._try_other()
             self._info = None
 
+    async def _try_other(self) -> None:
+        """What a server that is not ours takes and tells."""
+        self._notes.append("prompts are random words, about a token each")
+        call = Call(id="first", max_tokens=1, prompt=self._prompt(), params=self._params)
+        failure = (await self._client.send(call, self._client.clock(), 0.0)).failure
+        self._full = failure is None or failure.status not in (400, 422)
+        if not self._full:
+            self._notes.append("it takes no ignore_eos: answers end where the model ends them")
+        try:
+            told = (await read_other(self._client)).tells
+        except LoadError:
+            told = False
+        if told:
+            self._notes.append("running: by its own /metrics")
+
     async def _level(self, concurrency: int) -> Level:
+        outage, deaths = Outage(concurrency), await self._deaths()
         warm = self._calls(concurrency, concurrency, "warm")
-        _check_any(await closed_loop(warm, self._client, concurrency=concurrency), concurrency)
+        await self._check(await self._loaded(warm, concurrency, outage), outage, deaths)
         requests = max(self._plan.requests, 2 * concurrency) if self._plan.requests else None
         seconds = None if requests else self._plan.seconds
         calls = self._calls(concurrency, requests, "scan")
-        load = _Load(closed_loop(calls, self._client, concurrency=concurrency, seconds=seconds))
+        load = _Load(self._loaded(calls, concurrency, outage, seconds))
         watching = Watching(self._client, self._look_s)
         if self._info is None:
-            run = await load.run()
-        else:
-            async with watching:
+            async with OtherWatching(self._client) as other:
                 run = await load.run()
-            self._notes += [text for text in watching.troubles if text not in self._notes]
+                await self._check(run, outage, deaths)
+            return msgspec.structs.replace(
+                self._told(concurrency, (run, seconds, load.core), watching), running=other.running
+            )
+        async with watching:
+            run = await load.run()
+        await self._check(run, outage, deaths)
+        self._notes += [text for text in watching.troubles if text not in self._notes]
         return self._told(concurrency, (run, seconds, load.core), watching)
+
+    async def _deaths(self) -> int | None:
+        """How often the server's engine died; None of another server, or where it does not say."""
+        if self._info is None:
+            return None
+        try:
+            return (await ask_info(self._client)).engine_deaths
+        except LoadError:
+            return None
+
+    async def _check(self, run: Run, outage: Outage, deaths: int | None) -> None:
+        """Raises _ServerLost where the server went away, LoadError where not a single call was
+        answered, CancelledError for a load that was interrupted: closed loops keep that to
+        themselves."""
+        if run.interrupted:
+            raise asyncio.CancelledError
+        if outage.why or await self._deaths() != deaths:
+            raise _ServerLost(outage.why or "its engine died")
+        failures = [answer.failure for answer in run.answers if answer.failure is not None]
+        if failures and len(failures) == len(run.answers):
+            text = f"{failures[0].kind}: {failures[0].text}"
+            raise LoadError(f"no answer with {run.concurrency} requests at once: {text}")
+
+    def _loaded(
+        self, calls: Iterator[Call], concurrency: int, outage: Outage, seconds: float | None = None
+    ) -> Awaitable[Run]:
+        """A closed loop that ends where the server goes away."""
+        lasting = itertools.takewhile(lambda _: not outage.why, calls)
+        return closed_loop(
+            lasting, self._client, concurrency=concurrency, seconds=seconds, told=outage.hear
+        )
 
     @property
     def _look_s(self) -> float:
@@ -183,7 +282,6 @@ class Scan:
         self, concurrency: int, loaded: tuple[Run, float | None, float], watched: Watching
     ) -> Level:
         run, seconds, used = loaded
-        _check_any(run, concurrency)
         figures = figures_of(run)
         throughput = steady(run, seconds)
         refused = figures.errors.get("busy", 0) / figures.requests
@@ -235,7 +333,7 @@ class Scan:
 
     @property
     def _params(self) -> dict[str, object]:
-        return {"temperature": 0} if self._info is None else {"temperature": 0, "ignore_eos": True}
+        return {"temperature": 0, "ignore_eos": True} if self._full else {"temperature": 0}
 
 
 def composed(watched: Watching) -> Composition | None:
@@ -252,17 +350,6 @@ def composed(watched: Watching) -> Composition | None:
         decoded=(last.stats.generated_tokens - first.stats.generated_tokens) / steps,
         prefilled=(computed[1] - computed[0]) / steps,
     )
-
-
-def _check_any(run: Run, concurrency: int) -> None:
-    """Raises LoadError where not a single call was answered, CancelledError for a load that was
-    interrupted: closed loops keep that to themselves."""
-    if run.interrupted:
-        raise asyncio.CancelledError
-    failures = [answer.failure for answer in run.answers if answer.failure is not None]
-    if failures and len(failures) == len(run.answers):
-        text = f"{failures[0].kind}: {failures[0].text}"
-        raise LoadError(f"no answer with {concurrency} requests at once: {text}")
 
 
 def steady(run: Run, seconds: float | None) -> Estimate:

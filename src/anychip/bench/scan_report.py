@@ -67,6 +67,10 @@ def summary(found: Found) -> list[str]:
     lines = ["interrupted: what follows is of the levels before"] if found.interrupted else []
     if found.broken:
         lines.append(f"the scan ended early: {found.broken}; what follows is of the levels before")
+    lines += [
+        f"LOST: {one.concurrency} at once: the server went away ({one.why}), so it is not counted"
+        for one in found.lost
+    ]
     lines += [_flattens(found)]
     if found.step:
         lines.append(f"next: {found.step}")

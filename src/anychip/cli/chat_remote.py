@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from anychip import wrong_scheme
 from anychip.address import server_url
-from anychip.bench.load.events import PromptDetails, Usage
+from anychip.bench.load.events import PromptDetails, Usage, phrase
 from anychip.cli.chat_answers import ChatError, Messages, Said, refused
 from anychip.http.listening import is_loopback
 
@@ -128,7 +129,7 @@ class Remote:
         return response
 
     def _failed(self, error: Exception) -> ChatError:
-        return ChatError(f"{self._place}: {error or type(error).__name__}")
+        return ChatError(f"{self._place}: {wrong_scheme.told(self._url, error)}")
 
 
 def _encode(body: object) -> bytes:
@@ -145,7 +146,8 @@ def _refusal(response: http.client.HTTPResponse, place: str) -> ChatError:
     if told is None and 300 <= response.status < 400:
         told = f"it points to {response.headers.get('Location', 'another place')}; give that --url"
     if told is None:
-        told = body[:_SHOWN].decode(errors="replace").strip() or response.reason
+        told = body[:_SHOWN].decode(errors="replace").strip()
+        told = told or f"{phrase(response.status)}, and no word why"
     hint = "; put the key into ANYCHIP_API_KEY" if response.status == 401 else ""
     return refused(f"{place}: HTTP {response.status}: {told}{hint}", code)
 

@@ -16,8 +16,9 @@ from anychip.config import ConfigError, FlagParser, own_values, parse
 from anychip.flags import Flag, add_flags, declared
 
 if TYPE_CHECKING:
-    from anychip.bench.load.client import LoadClient
-    from anychip.bench.scan import Found, Level, Plan
+    from anychip.bench.load.served import Served
+    from anychip.bench.scan import Found, Level, Lost, Plan
+    from anychip.bench.server_view import ServerInfo
 
 _GROUP = "scan"
 WIDE = 160
@@ -93,7 +94,8 @@ def add_arguments() -> FlagParser:
         "Load a server with more and more requests at once (a closed loop), tell what each"
         " doubling gains, fit the universal scalability law, and name what saturates where it"
         " flattens. A key for the server, the admin key of one of ours, goes into ANYCHIP_API_KEY."
-        " Exit code 1: the server's chip is not sound; 2: the server cannot be loaded.",
+        " Exit code 1: the server's chip is not sound; 2: the server cannot be loaded, or went"
+        " away in a level, which is told and left out.",
     )
     add_flags(parser, ScanOptions)
     parser.show_examples(
@@ -114,7 +116,7 @@ def run(argv: Sequence[str]) -> int:
     from anychip.bench.load.calls import LoadError
 
     try:
-        found, told = asyncio.run(_interruptible(options, config.api_key, plan))
+        found, told = _scanned(options, config.api_key, plan)
     except LoadError as error:
         raise ConfigError(str(error)) from error
     asked += told
@@ -128,7 +130,9 @@ def run(argv: Sequence[str]) -> int:
     if found.broken:
         print(f"anychip: the scan ended early: {found.broken}", file=sys.stderr)
         return 2
-    return 130 if found.interrupted else 0
+    if found.interrupted:
+        return 130
+    return 2 if found.lost else 0
 
 
 def levels_of(text: str) -> tuple[int, ...]:
@@ -174,11 +178,52 @@ def _asked(options: ScanOptions) -> list[str]:
     return [f"closed loop at {options.url}: {size}, {each}"]
 
 
-async def _interruptible(
-    options: ScanOptions, key: str | None, plan: Plan
-) -> tuple[Found, list[str]]:
+def _scanned(options: ScanOptions, key: str | None, plan: Plan) -> tuple[Found, list[str]]:
+    """What was found, and what is to be said before it. Raises LoadError, NotSound."""
+    served, info = asyncio.run(_asked_server(options, key))
+    told = [*served.notes, *_soundness(info, options)]
+    return asyncio.run(_interruptible(options, key, plan, served.model)), told
+
+
+async def _asked_server(options: ScanOptions, key: str | None) -> tuple[Served, ServerInfo | None]:
+    from anychip.bench.load.calls import LoadError
+    from anychip.bench.load.client import LoadClient
+    from anychip.bench.load.served import ask_server
+    from anychip.bench.server_view import ask_info
+
+    async with LoadClient(options.url, options.model or "", key=key) as client:
+        served = await ask_server(client, options.model)
+        try:
+            return served, await ask_info(client)
+        except LoadError:
+            return served, None
+
+
+def _soundness(info: ServerInfo | None, options: ScanOptions) -> list[str]:
+    """What the doctor says, in words. Raises NotSound."""
+    from anychip.bench.sound import chip_of, examine, soundness
+
+    if info is None:
+        return ["the doctor was not asked: this server is not one of ours"]
+    config, why = chip_of(info, options.url)
+    if config is None:
+        return [why]
+    print("anychip: the doctor looks at the chip first", file=sys.stderr)
+    looks = examine(config, model=False)
+    told, _ = soundness(looks, info.engine.device, force=options.force, done="scanned")
+    return [told]
+
+
+async def _interruptible(options: ScanOptions, key: str | None, plan: Plan, model: str) -> Found:
     """Ctrl-C ends the scan; the levels until then are told."""
-    task = asyncio.ensure_future(_scanned(options, key, plan))
+    from anychip.bench.load.client import LoadClient
+    from anychip.bench.scan import Scan
+
+    async def scanned() -> Found:
+        async with LoadClient(options.url, model, key=key) as client:
+            return await Scan(client, plan, Progress()).run()
+
+    task = asyncio.ensure_future(scanned())
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
@@ -187,47 +232,6 @@ async def _interruptible(
         raise KeyboardInterrupt from None  # before any level was done
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-
-
-async def _scanned(options: ScanOptions, key: str | None, plan: Plan) -> tuple[Found, list[str]]:
-    from anychip.bench.load.client import LoadClient
-    from anychip.bench.load.served import ask_server
-    from anychip.bench.scan import Scan
-
-    async with LoadClient(options.url, options.model or "", key=key) as client:
-        client.model = (await ask_server(client, options.model)).model
-        told = await _soundness(client, options)
-        return await Scan(client, plan, Progress()).run(), told
-
-
-async def _soundness(client: LoadClient, options: ScanOptions) -> list[str]:
-    """What the doctor says, in words. Raises NotSound."""
-    from anychip.bench.load.calls import LoadError
-    from anychip.bench.server_view import ask_info
-    from anychip.bench.sound import bad, looks
-
-    try:
-        info = await ask_info(client)
-    except LoadError:
-        return ["the doctor was not asked: this server is not one of ours"]
-    print("anychip: the doctor looks at the chip first", file=sys.stderr)
-    findings, why = await asyncio.to_thread(looks, info, options.url)
-    if why:
-        return [why]
-    wrong = bad(findings)
-    if not wrong:
-        return [f"doctor: nothing is red on {info.engine.device}"]
-    text = "; ".join(f"{finding.name}: {finding.text}" for finding in wrong)
-    if not options.force:
-        raise NotSound(
-            f"the doctor finds {info.engine.device} not sound: {text}. Speed of a wrong answer"
-            f" means nothing; next: {wrong[0].step} (--force scans all the same)"
-        )
-    return [f"doctor: RED on {info.engine.device}, scanned because of --force: {text}"]
-
-
-class NotSound(RuntimeError):
-    """The doctor found something red about the chip."""
 
 
 class Progress:
@@ -243,6 +247,11 @@ class Progress:
         """What came out."""
         causes = f"; {', '.join(level.causes)}" if level.causes else ""
         line = f"{level.throughput.value:,.1f} tokens/s{causes}"
+        print(f"anychip:   {line}", file=sys.stderr, flush=True)
+
+    def lost(self, level: Lost) -> None:
+        """Why, and that it is waited."""
+        line = f"LOST: the server went away ({level.why}); waiting until it is ready again"
         print(f"anychip:   {line}", file=sys.stderr, flush=True)
 
 

@@ -213,4 +213,7 @@ def _traffic(subject: Subject) -> Proof:
     moved = after.bytes_in - before.bytes_in, after.bytes_out - before.bytes_out
     expect(moved == (4097, 1000), f"4,097 bytes went in and 1,000 out, traffic says {moved}")
     expect(still == after, f"a wait moved bytes: {after} became {still}")
-    return passed("every byte of a copy is counted, nothing else is")
+    took = after.seconds_in - before.seconds_in, after.seconds_out - before.seconds_out
+    expect(min(took) >= 0, f"seconds of copies went back: {before} became {after}")
+    timed = "with their seconds" if any(took) else "seconds are not measured"
+    return passed(f"every byte of a copy is counted, nothing else is; {timed}")

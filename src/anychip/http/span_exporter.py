@@ -11,6 +11,21 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 log = logging.getLogger("anychip.server")
 
+SHOWN = 300
+"""Characters of the library's own words that are passed on."""
+
+
+class FirstWord(logging.Handler):
+    """Keeps what the library says first of an attempt: it returns no reason."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line of it."""
+        self.text = self.text or " ".join(record.getMessage().split())[:SHOWN]
+
 
 class CountingExporter:
     """OTLP over HTTP: the library's SpanExporter, which its thread that collects spans calls.
@@ -24,11 +39,16 @@ class CountingExporter:
         self._failing = False
         # The library tells of every attempt; once is enough, and this class does it.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._said, self._library = FirstWord(), logging.getLogger(OTLPSpanExporter.__module__)
+        self._library.setLevel(logging.WARNING)
+        self._library.propagate = False
+        self._library.addHandler(self._said)
         self._exporter = OTLPSpanExporter(endpoint=url, timeout=timeout_s)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send them; what cannot be sent is counted, and told the first time."""
-        why = "the collector did not take them"
+        self._said.text = ""
+        why = ""
         try:
             result = self._exporter.export(spans)
         except Exception as error:  # noqa: BLE001 (told below: traces never disturb the server)
@@ -44,7 +64,7 @@ class CountingExporter:
             log.warning(
                 "traces do not reach %s (%s); %d spans are lost so far, answers are not affected",
                 self._url,
-                why,
+                why or self._said.text or "the collector did not take them",
                 self.lost,
             )
         return SpanExportResult.FAILURE
@@ -56,3 +76,4 @@ class CountingExporter:
     def shutdown(self) -> None:
         """End the connection."""
         self._exporter.shutdown()
+        self._library.removeHandler(self._said)

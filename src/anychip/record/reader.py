@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 import msgspec
@@ -29,9 +30,11 @@ def is_header(line: bytes) -> bool:
 
 def read_record(path: Path) -> Record:
     """A record, or several parts of one written behind each other. Raises RecordError, OSError."""
-    data = path.read_bytes()
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)  # an editor may have put one there
     lines = data.split(b"\n")
     torn = bool(lines.pop())  # what stands behind the last end of line
+    if not lines and is_header(data):
+        raise RecordError(f"{path}: its only line is torn: nothing of the record is left")
     if not lines or not is_header(lines[0]):
         raise RecordError(f"{path}: not a record: its first line is no header of {FORMAT}")
     headers: list[Header] = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from anychip.contract.errors import ContractError
+from anychip.contract.memory import PoolStatistics
 
 POLL = 0.0005
 """Seconds between two looks at an event."""
@@ -51,6 +53,41 @@ class TorchDevice:
             return 0
         reserved = int(self._module.memory_reserved(self.torch))
         return reserved - int(self._module.memory_allocated(self.torch))
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether torch keeps freed blocks of this device for reuse, and tells of them."""
+        return self._has("memory_stats")
+
+    def pool(self) -> PoolStatistics:
+        """What torch's caching allocator holds of the device. asked: what blocks were asked for,
+        where torch tells; else what they have."""
+        told = self._module.memory_stats(self.torch)
+        used = int(told.get("allocated_bytes.all.current", 0))
+        asked = int(told.get("requested_bytes.all.current", used))
+        cached = int(told.get("reserved_bytes.all.current", used)) - used
+        return PoolStatistics(used, cached, asked, 1 - asked / used if used else 0.0)
+
+    def in_pieces(self) -> int:
+        """Bytes that are free beside blocks in use of the same segment: torch gives whole segments
+        back, so no single allocation gets these and others."""
+        if not self.has_pool:
+            return 0
+        return int(self._module.memory_stats(self.torch).get("inactive_split_bytes.all.current", 0))
+
+    def timed(self, copy: Callable[[], object]) -> float:
+        """Run a copy that is done on return; its seconds, by the device's clock where there is one,
+        so that the work queued before it is left out."""
+        if self.is_host or not self._has("Event"):
+            began = time.perf_counter()
+            copy()
+            return time.perf_counter() - began
+        first, last = (self._module.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        copy()
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last)) / 1000
 
     def synchronize(self, timeout: float | None) -> None:
         """Wait for the queued work. Raises DeviceTimeout where events can be looked at."""

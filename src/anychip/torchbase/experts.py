@@ -110,3 +110,9 @@ KERNELS: dict[str, Kernel] = {
 }
 READS_DEVICE = frozenset({grouped_linear, expert_mlp})
 """Kernels that wait for what the device holds: they cannot be captured."""
+
+
+def bytes_read(kernel: Kernel, attrs: Attrs) -> int:
+    """What such a kernel copies to the host: how many rows each expert has, for each product."""
+    products = {grouped_linear: 1, expert_mlp: 2}.get(kernel, 0)
+    return products * 8 * attrs["experts_count"] if products else 0

@@ -77,8 +77,13 @@ def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Impleme
         except ValueError as error:
             text = f"{op}: {error}"
             raise invalid(stream.device.chip, ChipLayer.OPERATORS, text) from error
-        attrs = call.attrs
-        return lambda: stream.launch(op, lambda: kernel(inputs, outputs, attrs))
+        attrs, read = call.attrs, experts.bytes_read(kernel, call.attrs)
+
+        def work() -> None:
+            kernel(inputs, outputs, attrs)
+            stream.reads(read)
+
+        return lambda: stream.launch(op, work)
 
     return Implementation(
         op=op,

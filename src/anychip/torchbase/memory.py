@@ -6,7 +6,7 @@ import torch
 
 from anychip.contract.errors import ChipError, ChipLayer, invalid, out_of_memory
 from anychip.contract.host import CoreUse, host_facts, resident
-from anychip.contract.memory import Memory, MemoryInfo
+from anychip.contract.memory import Memory, MemoryInfo, PoolStatistics, Traffic
 from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.torchbase.queue import Stream
@@ -42,6 +42,8 @@ class TorchMemory(Memory):
         self._chip, self._device = stream.device.chip, stream.device
         self._used, self._resident = 0, resident() if stream.device.is_host else 0
         self._live: dict[int, Buffer] = {}
+        self._bytes_in = self._bytes_out = 0
+        self._seconds_in = self._seconds_out = 0.0
         self.unified = stream.device.is_host or stream.device.torch.type == "mps"
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -73,12 +75,8 @@ class TorchMemory(Memory):
         raw, data = self._bytes(target, source, "copy_in")
         if raw.numel() == 0:
             return
-        if not data.readonly:
-            raw.copy_(torch.frombuffer(data, dtype=torch.uint8))
-            return
-        for at in range(0, len(data), STAGE):
-            part = torch.frombuffer(bytearray(data[at : at + STAGE]), dtype=torch.uint8)
-            raw[at : at + STAGE].copy_(part)
+        self._seconds_in += self._device.timed(lambda: _fill_from(raw, data))
+        self._bytes_in += raw.numel()
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """Waits for the queue; late errors come out here."""
@@ -89,7 +87,11 @@ class TorchMemory(Memory):
             self._stream.wait(None)
             return
         host = torch.frombuffer(data, dtype=torch.uint8)
-        self._stream.waiting(lambda: host.copy_(raw))
+        self._stream.waiting(lambda: self._fetch(host, raw))
+
+    def _fetch(self, host: torch.Tensor, raw: torch.Tensor) -> None:
+        self._seconds_out += self._device.timed(lambda: host.copy_(raw))
+        self._bytes_out += raw.numel()
 
     def info(self) -> MemoryInfo:
         """The driver's numbers, or the host's where the device's memory is the host's."""
@@ -98,7 +100,14 @@ class TorchMemory(Memory):
             total, source = self._limit, "chip option memory"
             free = min(free, total - self._used)
         free = max(free, 0)
-        return MemoryInfo(total, total - free, free, free, source)
+        largest = max(free - self._device.in_pieces(), 0)
+        return MemoryInfo(total, total - free, free, largest, source)
+
+    def traffic(self) -> Traffic:
+        """The core's copies, and what operators read back by themselves, of which nobody knows the
+        seconds."""
+        read = self._bytes_out + self._stream.read_back
+        return Traffic(self._bytes_in, read, self._seconds_in, self._seconds_out)
 
     def _measured(self) -> tuple[int, int, str]:
         told = self._device.memory()
@@ -140,3 +149,27 @@ class TorchMemory(Memory):
 
     def _refused(self, text: str) -> ChipError:
         return invalid(self._chip, ChipLayer.MEMORY, text)
+
+
+class PooledTorchMemory(TorchMemory):
+    """Of a device whose freed blocks torch keeps."""
+
+    def statistics(self) -> PoolStatistics:
+        """As torch tells them: of this process, whoever in it asked."""
+        return self._device.pool()
+
+
+def torch_memory(stream: Stream, limit: int) -> TorchMemory:
+    """With or without a pool, as the device has one."""
+    kind = PooledTorchMemory if stream.device.has_pool else TorchMemory
+    return kind(stream, limit)
+
+
+def _fill_from(raw: torch.Tensor, data: memoryview) -> None:
+    """Memory that cannot be written is staged: torch takes no view of it."""
+    if not data.readonly:
+        raw.copy_(torch.frombuffer(data, dtype=torch.uint8))
+        return
+    for at in range(0, len(data), STAGE):
+        part = torch.frombuffer(bytearray(data[at : at + STAGE]), dtype=torch.uint8)
+        raw[at : at + STAGE].copy_(part)

@@ -10,11 +10,18 @@ from anychip.torchbase.device import DeviceTimeout, TorchDevice, is_out_of_memor
 
 
 class Stream:
-    """Runs work on the device and remembers the names until a wait confirms them."""
+    """Runs work on the device and remembers the names until a wait confirms them. read_back: bytes
+    that operators copied to the host by themselves."""
 
     def __init__(self, device: TorchDevice) -> None:
         self.device = device
+        self.read_back = 0
         self._log = LaunchLog()
+
+    def reads(self, nbytes: int) -> None:
+        """An operator reads so much of what the device holds by itself; nothing crosses where the
+        device is the host."""
+        self.read_back += 0 if self.device.is_host else nbytes
 
     def launch(self, name: str, work: Callable[[], None]) -> None:
         """Put one operator on the queue. Raises ChipError for what torch notices at once."""

@@ -52,13 +52,13 @@ class TorchChip(Chip, abstract=True):
         dtype = _weight_dtype(self.name, values["weights"])
         from anychip.torchbase.device import TorchDevice
         from anychip.torchbase.implementations import table
-        from anychip.torchbase.memory import TorchMemory, TorchTelemetry
+        from anychip.torchbase.memory import TorchTelemetry, torch_memory
         from anychip.torchbase.queue import Stream, TorchQueue
         from anychip.torchbase.weights import TorchWeights
 
         self._device = device
         stream = Stream(TorchDevice(self.name, device))
-        self.memory = TorchMemory(stream, limit)
+        self.memory = torch_memory(stream, limit)
         self.queue = TorchQueue(stream)
         self.operators = OperatorTable((*self._better(stream), *table(stream)))
         self.weights = TorchWeights(self.name, self.memory, dtype)

@@ -11,6 +11,7 @@ from anychip.chips.cpu.memory import SLAB, CpuMemory, HostStore
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.host import HostFacts, host_facts
+from anychip.contract.memory import Traffic
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.weights import HostWeight, WeightUse
 
@@ -31,6 +32,20 @@ def test_aligned_and_there_and_back(nbytes):
     target = bytearray(nbytes)
     memory.copy_out(x, memoryview(target))
     assert bytes(target) == kept
+
+
+def test_copies_are_counted_by_direction():
+    memory = CpuMemory(HostStore(0))
+    x = tensor(memory, 4096)
+    assert memory.traffic() == Traffic(0, 0)
+    for _ in range(2):
+        memory.copy_in(x, memoryview(bytes(4096)))
+    memory.copy_out(x, memoryview(bytearray(4096)))
+    with pytest.raises(ChipError):
+        memory.copy_in(x, memoryview(bytes(9)))
+    said = memory.traffic()
+    assert (said.bytes_in, said.bytes_out) == (8192, 4096)
+    assert said.seconds_in > 0 and said.seconds_out > 0
 
 
 def test_more_than_the_limit_is_out_of_memory():

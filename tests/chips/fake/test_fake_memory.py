@@ -143,7 +143,17 @@ def test_traffic_counts_copies_and_nothing_else(chip):
     chip.memory.copy_out(tensor.view((3,)), host[:3].data)
     with refused():
         chip.memory.copy_in(tensor, host[:3].data)
-    assert chip.memory.traffic() == Traffic(bytes_in=16, bytes_out=12)
+    said = chip.memory.traffic()
+    assert (said.bytes_in, said.bytes_out) == (16, 12)
+    assert said.seconds_in > 0 and said.seconds_out > 0
+
+
+def test_a_copy_that_waits_its_turn_has_taken_no_time_yet(chip):
+    x = vector(chip)
+    chip.memory.copy_in(x, memoryview(bytes(16)))
+    assert chip.memory.traffic() == Traffic(bytes_in=16, bytes_out=0)
+    chip.queue.synchronize(None)
+    assert chip.memory.traffic().seconds_in > 0
 
 
 def test_fill(chip):

@@ -4,6 +4,7 @@ import ctypes
 import shlex
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ CODES = {
     for row in ABI
     if row["name"].startswith("XPUML_ERROR_")
 }
+ROOT = Path(__file__).parents[3]
 
 HOLD = """
 import ctypes, os, sys
@@ -210,3 +212,11 @@ def test_every_other_status_is_an_error():
     with pytest.raises(ChipError) as caught:
         KunlunTelemetry(Told(15), 0, info).read()
     assert caught.value.fact.kind is ErrorKind.LOST
+
+
+def test_the_page_of_metrics_says_what_the_chip_tells(chip):
+    sys.path.append(str(ROOT / "bench"))
+    import chip_figures
+
+    row = chip_figures.line(chip_figures.told(chip, "`kunlun`"))
+    assert row in (ROOT / "docs" / "metrics.md").read_text().splitlines()

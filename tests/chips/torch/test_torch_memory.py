@@ -9,6 +9,7 @@ import pytest
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ContractError, ErrorKind
 from anychip.contract.host import host_facts
+from anychip.contract.layer import empty_slots
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.contract.weights import HostWeight, WeightUse
 from anychip.torchbase import memory as torch_memory
@@ -33,6 +34,20 @@ def test_aligned_and_there_and_back(chip, monkeypatch, nbytes, readonly):
     found = np.zeros(nbytes, np.uint8)
     chip.memory.copy_out(x, found.data)
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_copies_are_counted_by_direction(chip):
+    x, before = tensor(chip.memory, 4096), chip.memory.traffic()
+    chip.memory.copy_in(x, memoryview(bytes(4096)))
+    chip.memory.copy_out(x, memoryview(bytearray(4096)))
+    chip.memory.copy_out(x, memoryview(bytearray(4096)))
+    said = chip.memory.traffic()
+    assert (said.bytes_in - before.bytes_in, said.bytes_out - before.bytes_out) == (4096, 8192)
+    assert said.seconds_in > before.seconds_in and said.seconds_out > before.seconds_out
+
+
+def test_the_host_has_no_pool(chip):
+    assert "statistics" in empty_slots(type(chip.memory))
 
 
 def test_both_sides_of_a_copy_are_as_long(chip):

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
+from anychip import wrong_scheme
 from anychip.address import server_url
 
 from .calls import Answer, Call, Failure, LoadError
@@ -24,6 +26,11 @@ CONNECT_S, SILENT_S = 30.0, 600.0
 ASK_S = 60.0
 """How long it may take to answer a question about itself: a look at its stacks takes up to 30 s."""
 _MAX_BODY = 1 << 16
+
+_HINTS = {
+    401: "; put the key into ANYCHIP_API_KEY",
+    404: "; is this the address of an OpenAI-compatible server? /v1 is added where it is missing",
+}
 
 Clock = Callable[[], float]
 """Seconds that never go back."""
@@ -54,7 +61,7 @@ class LoadClient:
         ask_s: float = ASK_S,
         clock: Clock = time.perf_counter,
     ) -> None:
-        self.base, self.model, self.clock = base_url(url), model, clock
+        self.url, self.base, self.model, self.clock = url, base_url(url), model, clock
         self._key, self._silent_s, self._ask_s = key, silent_s, ask_s
         self._aiohttp = import_aiohttp()
         self._session: aiohttp.ClientSession | None = None
@@ -147,11 +154,12 @@ class LoadClient:
         except asyncio.TimeoutError as error:
             raise LoadError(f"{place}: no answer within {self._ask_s:g} s") from error
         except (self._aiohttp.ClientError, OSError) as error:
-            raise LoadError(f"{place}: {error or type(error).__name__}") from error
+            why = await asyncio.to_thread(wrong_scheme.told, urlsplit(self.url), error)
+            raise LoadError(f"{place}: {why}") from error
         if response.status != 200:
             found = refusal(response.status, body)
-            hint = "; put the key into ANYCHIP_API_KEY" if found.status == 401 else ""
-            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}")
+            hint = _HINTS.get(found.status, "")
+            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}", response.status)
         return body
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ class _Delta(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
+    """index: which of several answers to one call; the first is read."""
+
+    index: int = 0
     text: str | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
@@ -95,7 +99,8 @@ class Stream:
             return
         self._usage = event.usage or self._usage
         for choice in event.choices or ():
-            self._add(choice, now)
+            if not choice.index:
+                self._add(choice, now)
 
     def _add(self, choice: _Choice, now: float) -> None:
         self.finish = choice.finish_reason or self.finish
@@ -124,6 +129,9 @@ class Stream:
 
     def verdict(self) -> Failure | None:
         """What is wrong with the answer, once the stream is over."""
+        held, self._held = self._held, b""
+        if held.startswith(b"data:"):  # the last line need not end
+            self._take(held[5:].strip(), self.times[-1] if self.times else 0.0)
         if self.failure is None and self.finish is None:
             seen = "before its end" if self.times else "before a first piece"
             return Failure(kind="cut", text=f"the stream ended {seen}: no finish_reason came")
@@ -141,6 +149,11 @@ def _is_down(error: object) -> bool:
     return isinstance(error, Mapping) and error.get("code") == "engine_unavailable"
 
 
+def phrase(status: int) -> str:
+    """What HTTP calls a status; empty for one that it does not know."""
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else "a status of its own"
+
+
 def refusal(status: int, body: bytes) -> Failure:
     """An answer that is no stream because of its status."""
     try:
@@ -149,6 +162,7 @@ def refusal(status: int, body: bytes) -> Failure:
         found = None
     error = (found.get("error") or found.get("detail")) if isinstance(found, dict) else None
     text = error_text(error) if error else body[:_SHOWN].decode(errors="replace").strip()
+    text = text or f"{phrase(status)}, and no word why"
     if status in (429, 503) and not _is_down(error):
         return Failure(kind="busy", text=text, status=status)
     return Failure(kind="refused" if 400 <= status < 500 else "server", text=text, status=status)

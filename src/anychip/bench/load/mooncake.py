@@ -6,14 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from .calls import LoadError
+from .trace_file import TraceError
 
 BLOCK = 512
 """Tokens of one block in the trace."""
-
-
-class TraceError(LoadError):
-    """The trace cannot be used as asked; the text says why."""
 
 
 class BlockCall(msgspec.Struct, frozen=True):
@@ -27,11 +23,8 @@ class BlockCall(msgspec.Struct, frozen=True):
 
 def read_blocks(path: Path, most: int | None = None) -> list[BlockCall]:
     """The first `most` requests of a JSON lines file. Raises TraceError, OSError."""
-    lines = path.read_text().splitlines()[:most]
-    try:
-        calls = [msgspec.json.decode(line, type=BlockCall) for line in lines]
-    except msgspec.MsgspecError as error:
-        raise TraceError(f"{path}: not a trace of blocks: {error}") from error
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    calls = [_call(path, number, line) for number, line in enumerate(lines[:most], 1)]
     for number, call in enumerate(calls, 1):
         if len(call.hash_ids) != -(-call.input_length // BLOCK):
             raise TraceError(
@@ -41,3 +34,10 @@ def read_blocks(path: Path, most: int | None = None) -> list[BlockCall]:
     if not calls:
         raise TraceError(f"{path}: no request in it")
     return calls
+
+
+def _call(path: Path, number: int, line: str) -> BlockCall:
+    try:
+        return msgspec.json.decode(line, type=BlockCall)
+    except msgspec.MsgspecError as error:
+        raise TraceError(f"{path}, line {number}: not a trace of blocks: {error}") from error

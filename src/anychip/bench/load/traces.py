@@ -16,7 +16,8 @@ import msgspec
 from anychip.record.lines import Header, Recorded, RecordError
 from anychip.record.reader import is_header, read_record
 
-from .mooncake import BLOCK, TraceError, read_blocks
+from .mooncake import BLOCK, read_blocks
+from .trace_file import TraceError, first_line
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURST = ("Timestamp", "Request tokens", "Response tokens")
@@ -73,11 +74,14 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
     """The first `limit` requests of a file. Raises TraceError."""
     try:
         trace = _read(path, limit)
-    except (OSError, UnicodeDecodeError) as error:
-        text = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        if isinstance(error, OSError):
+            text = error.strerror or text
         raise TraceError(f"{path}: {text}") from error
     if not trace.requests:
-        raise TraceError(f"{path}: no request in it")
+        left_out = f" ({trace.notes[0]})" if trace.notes else ": it has a header and nothing else"
+        raise TraceError(f"{path}: no request in it{left_out}")
     for number, one in enumerate(trace.requests, 1):
         most = max(one.input_tokens or 0, one.output_tokens)
         if most > MOST_TOKENS:
@@ -89,15 +93,14 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
 
 
 def _read(path: Path, limit: int | None) -> Trace:
-    with path.open("rb") as file:
-        first = file.readline(1 << 20).strip()
+    first = first_line(path)
     if is_header(first):
         return _record(path, limit)
     if first.startswith(b"{"):
         if b'"hash_ids"' not in first:
             raise TraceError(f"{path}: not a trace that is known: {_FORMATS}")
         return _mooncake(path, limit)
-    head = [name.strip() for name in first.decode("utf-8-sig", "replace").split(",")]
+    head = [name.strip() for name in first.decode(errors="replace").split(",")]
     for kind, names in (("azure", AZURE), ("burstgpt", BURST)):
         if set(names) <= set(head):
             return _table(path, limit, kind)
@@ -165,7 +168,11 @@ def _record(path: Path, limit: int | None) -> Trace:
     except RecordError as error:
         raise TraceError(str(error)) from error
     notes = ["the last line is torn, as a crash leaves it; it is left out"] if record.torn else []
-    lines = record.requests[:limit]
+    asked = record.requests[:limit]
+    lines = [line for line in asked if not (line.error or "").startswith("http 4")]
+    if len(lines) < len(asked):
+        left_out = len(asked) - len(lines)
+        notes.append(f"{left_out} requests that the server refused back then are left out")
     start = min((line.at_s for line in lines), default=0.0)
     requests = [_traced(line, start) for line in lines]
     if any(line.blocks is not None for line in lines):

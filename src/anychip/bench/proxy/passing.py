@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import Message, Receive, Send
 
+from anychip import wrong_scheme
 from anychip.address import server_url
 from anychip.bench.load.client import CONNECT_S, import_aiohttp
 from anychip.http.relay import BadGateway, BrokenOff, Passed, Relay, kept, whole_body
@@ -72,7 +75,10 @@ class RecordingProxy:
             error = None
         except BadGateway as failure:
             error = "connect"
-            await _refuse(send, 502, str(failure))
+            place = urlsplit(self.upstream)
+            why = await asyncio.to_thread(wrong_scheme.told, place, failure, "--upstream")
+            log.warning("%s %s: not passed on: %s", scope["method"], scope["path"], why)
+            await _refuse(send, 502, why)
         except BrokenOff as failure:
             error = "cut"  # it is broken off for the client as well: nothing ends it
             log.warning("%s %s: broken off: %s", scope["method"], scope["path"], failure)

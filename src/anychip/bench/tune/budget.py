@@ -6,26 +6,21 @@ keeps after its close must not be missing when the servers start.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from anychip.bench.sound import CHILD_S, without_keys
 from anychip.config import ConfigError, ServeConfig
-from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.registration import read_options
 from anychip.engine.build import planned_memory
-from anychip.engine.doctor import doctor
 from anychip.engine.parent import die_with
 from anychip.run.fingerprint import fingerprint_of
 from anychip.run.memory_plan import MemoryPlan, NotEnoughMemory, workspace_bytes
 from anychip.run.plan_run import Opened, chip_options, open_run, step_limits
-
-CHILD_S = 1800.0
-"""For the doctor, and for the budget: kernels may have to be built first."""
 
 Lengths = Sequence[tuple[int, int]]
 """Tokens of each prompt and of its answer."""
@@ -110,8 +105,9 @@ def window(pages: Pages, each: float, most: int) -> int:
 
 def find_budget(config: ServeConfig, lengths: Lengths) -> Budget:
     """Raises BudgetError where the model or a request does not fit."""
+    question = {**without_keys(config), "lengths": [list(pair) for pair in lengths]}
     try:
-        found = run_in_child(f"{__name__}:answer_budget", _question(config, lengths), CHILD_S)
+        found = run_in_child(f"{__name__}:answer_budget", question, CHILD_S)
     except ChildFailed as error:
         raise BudgetError(f"the memory budget cannot be found: {error}") from error
     budget = msgspec.convert(found, Budget)
@@ -186,29 +182,3 @@ def _planned(config: ServeConfig, opened: Opened, running: int) -> MemoryPlan:
     changed = replace(opened, limits=limits)
     workspace = sum(workspace_bytes(opened.plan, limits, opened.decider))
     return planned_memory(asked, changed, workspace)
-
-
-def examine(config: ServeConfig) -> tuple[Finding, ...]:
-    """What the doctor finds about the chip and the model on it; a child that dies is a finding."""
-    try:
-        found = run_in_child(f"{__name__}:answer_doctor", _question(config, ()), CHILD_S)
-    except ChildFailed as error:
-        return (Finding("doctor", Verdict.BAD, str(error), "run anychip doctor by itself"),)
-    return tuple(msgspec.convert(found, list[Finding]))
-
-
-def answer_doctor(question: Mapping[str, Any]) -> list[Any]:
-    """What the child does."""
-    die_with(question["parent"])
-    config = msgspec.convert(question["config"], ServeConfig)
-    return [msgspec.to_builtins(finding) for finding in doctor(config, model=True)]
-
-
-def _question(config: ServeConfig, lengths: Lengths) -> dict[str, Any]:
-    """No key leaves this process."""
-    bare = replace(config, api_key=None, admin_api_key=None, ssl_keyfile_password=None)
-    return {
-        "config": msgspec.to_builtins(bare),
-        "lengths": [list(pair) for pair in lengths],
-        "parent": os.getpid(),
-    }

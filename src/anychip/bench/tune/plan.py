@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -78,12 +78,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.repeats * (len(one_by_one(self.variables)) + together)
 
 
-def differences(one: Plan, other: Plan) -> list[str]:
-    """The fields in which two plans differ, as `name: this, that`."""
-    left, right = msgspec.to_builtins(one), msgspec.to_builtins(other)
-    return [f"{name}: {left[name]}, {right[name]}" for name in left if left[name] != right[name]]
-
-
 def one_by_one(variables: Sequence[Variable]) -> tuple[Configuration, ...]:
     """The base, then each other value of each variable alone."""
     alone = [Configuration(((v.flag, value),)) for v in variables for value in v.values]
@@ -120,9 +114,3 @@ def left_s(done_s: Sequence[float], runs: int) -> float | None:
     if not done_s:
         return None
     return sum(done_s) / len(done_s) * max(0, runs - len(done_s))
-
-
-def as_mapping(plan: Plan) -> dict[str, Any]:
-    """JSON values."""
-    found: dict[str, Any] = msgspec.to_builtins(plan)
-    return found

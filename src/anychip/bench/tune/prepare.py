@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,12 +11,11 @@ from anychip.bench.load.calls import LoadError
 from anychip.bench.load.figures import Slo
 from anychip.bench.load.scaling import Scaling
 from anychip.bench.load.traces import Trace
-from anychip.bench.sound import bad
+from anychip.bench.sound import examine, soundness
 from anychip.config import ServeConfig
-from anychip.contract.build import Finding
 from anychip.run.fingerprint import fingerprint_id
 
-from .budget import Budget, Lengths, examine, find_budget
+from .budget import Budget, Lengths, find_budget
 from .command import words_of
 from .measure import Asked
 from .plan import Load, Plan, Variable
@@ -26,10 +25,6 @@ from .varying import CHUNK, RUNNING, asked_values, flag_of, variables
 
 class TuneError(RuntimeError):
     """Nothing can be tuned; the text says why."""
-
-
-class NotSound(TuneError):
-    """The doctor found something red."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +70,8 @@ def prepare(asked: Question, says: Callable[[str], None]) -> Prepared:
     values = asked_values(asked.vary, asked.config)
     lengths = _lengths(asked.trace, asked.scaling)
     says("the doctor looks at the chip and the model first")
-    doctor, forced = soundness(examine(asked.local), force=asked.force)
+    looks = examine(asked.local, model=True)
+    doctor, forced = soundness(looks, asked.local.backend, force=asked.force, done="tuned")
     budget = find_budget(asked.local, lengths)
     for line in (doctor, *budget.told()):
         says(line)
@@ -151,17 +147,3 @@ def _model(asked: Question) -> str:
     files = [each for each in path.iterdir() if each.is_file()] if path.is_dir() else [path]
     size = sum(each.stat().st_size for each in files)
     return f"{path.name}, {size:,} bytes"
-
-
-def soundness(findings: Sequence[Finding], *, force: bool) -> tuple[str, bool]:
-    """What the doctor says in one line, and whether it is overridden. Raises NotSound."""
-    wrong = bad(findings)
-    if not wrong:
-        return "doctor: nothing is red", False
-    text = "; ".join(f"{finding.name}: {finding.text}" for finding in wrong)
-    if not force:
-        raise NotSound(
-            f"the doctor finds this chip not sound: {text}. Speed of a wrong answer means nothing;"
-            f" next: {wrong[0].step} (--force tunes all the same)"
-        )
-    return f"doctor: RED, tuned because of --force: {text}", True

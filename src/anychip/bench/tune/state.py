@@ -10,9 +10,10 @@ from typing import IO, Any
 
 import msgspec
 
+from .changed import changed
 from .judge import Series
 from .measure import Measured
-from .plan import Configuration, Pass, Plan, differences
+from .plan import Configuration, Pass, Plan
 
 FORMAT, VERSION = "anychip-tune-runs", 1
 NAME = "runs.jsonl"
@@ -114,10 +115,10 @@ class Runs:
                 f" AnyChip goes on with version {VERSION}; name another --output"
             )
         if header.hash != plan.hash:
-            changed = "; ".join(differences(header.plan, plan)) or "its form"
+            differ = "; ".join(changed(header.plan, plan)) or "its form is another one"
             raise StateError(
-                f"--resume: {self._path} is of another plan ({changed}); ask as before, or name"
-                " another --output"
+                f"--resume: {self._path} was begun with other settings ({differ}); give them as"
+                " they were then, or name another --output"
             )
         return size
 

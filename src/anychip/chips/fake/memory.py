@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -195,6 +196,7 @@ class FakeMemory(Memory):
     def __init__(self, store: Store, put: Put, wait: Callable[[float | None], None]) -> None:
         self._store, self._put, self._wait = store, put, wait
         self._bytes_in = self._bytes_out = 0
+        self._seconds_in = self._seconds_out = 0.0
 
     def allocate(self, nbytes: int) -> Buffer:
         """Poisoned memory."""
@@ -210,7 +212,14 @@ class FakeMemory(Memory):
         data = self._bytes(target, source, "copy_in")
         content = np.frombuffer(source.tobytes(), np.uint8)
         self._bytes_in += content.size
-        self._put("copy_in", lambda: np.copyto(data, content))
+        self._put("copy_in", lambda: self._take_in(data, content))
+
+    def _take_in(self, data: Bytes, content: Bytes) -> None:
+        """What the device does when the copy's turn comes: its seconds are its own, without the
+        time in the queue."""
+        began = time.perf_counter()
+        np.copyto(data, content)
+        self._seconds_in += time.perf_counter() - began
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """Waits, then reads."""
@@ -220,7 +229,9 @@ class FakeMemory(Memory):
         self._wait(None)
         self._bytes_out += data.size
         if data.size:
+            began = time.perf_counter()
             target.cast("B")[:] = data.data
+            self._seconds_out += time.perf_counter() - began
 
     def info(self) -> MemoryInfo:
         """The device's own accounting."""
@@ -237,7 +248,7 @@ class FakeMemory(Memory):
 
     def traffic(self) -> Traffic:
         """Both copies; nothing else leads from the host to the device or back."""
-        return Traffic(self._bytes_in, self._bytes_out)
+        return Traffic(self._bytes_in, self._bytes_out, self._seconds_in, self._seconds_out)
 
     def _bytes(self, tensor: Tensor, host: memoryview | None, what: str) -> np.ndarray:
         """The bytes of a contiguous tensor, once both sides are known to fit."""

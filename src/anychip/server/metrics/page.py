@@ -1,9 +1,5 @@
-"""docs/metrics.md out of the catalogue, and of the router's, which a server knows nothing of.
-
-python -c "from anychip.router.metrics.catalogue import ROUTER;
-from anychip.server.metrics.page import page; print(page({'Router': ROUTER}), end='')" \
-    > docs/metrics.md
-"""
+"""docs/metrics.md out of the catalogue, and of the router's, which a server knows nothing of. Its
+last section needs chips: bench/chip_figures.py writes the whole page."""
 
 from __future__ import annotations
 
@@ -49,7 +45,8 @@ and `engine="0"` where vLLM's have it; `is_streaming` and the ranks of SGLang's 
 
 
 def page(further: Mapping[str, Iterable[Metric]]) -> str:
-    """The whole page. further: tables by their titles, told behind the server's own."""
+    """The page, without what each chip tells. further: tables by their titles, told behind the
+    server's own."""
     parts = [INTRODUCTION]
     for title, table in {**TABLES, **further}.items():
         parts.append(f"## {title}\n\n" + "".join(_rows(table)))

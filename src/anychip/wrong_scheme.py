@@ -1,0 +1,74 @@
+"""Why a server could not be asked, where its address names http for https or the other way."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from urllib.parse import SplitResult
+
+PROBE_S = 3.0
+"""How long the server may take to answer the other way."""
+
+
+def told(url: SplitResult, error: BaseException, flag: str = "--url") -> str:
+    """What went wrong in words: the scheme or the certificate with the way out, else the error's
+    own. The server is asked once more to know; takes PROBE_S at most a try, so call it off an event
+    loop. Raises nothing."""
+    return _scheme(url, error, flag) or str(error) or type(error).__name__
+
+
+def _scheme(url: SplitResult, error: BaseException, flag: str) -> str:
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    if url.scheme == "http":
+        if _refused(error) or not _speaks_tls(host, port):
+            return ""
+        return f"this server speaks https, not http: {flag} https://{url.netloc}{url.path}"
+    wrong = [one for one in _chain(error) if isinstance(one, ssl.SSLError)]
+    untrusted = [one for one in wrong if isinstance(one, ssl.SSLCertVerificationError)]
+    if untrusted:
+        # aiohttp's own are of that kind too, and have not what ssl's have.
+        return (
+            f"its certificate is not trusted: {getattr(untrusted[-1], 'verify_message', error)};"
+            " where it is your own, start this command with SSL_CERT_FILE=FILE, the certificate or"
+            " that of its authority"
+        )
+    alerted = any("ALERT" in (getattr(one, "reason", None) or "") for one in wrong)
+    if not wrong or alerted or not _speaks_http(host, port):
+        return ""
+    return f"this server speaks http, not https: {flag} http://{url.netloc}{url.path}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that it was made of; aiohttp keeps the first in `os_error`."""
+    while error is not None:
+        yield error
+        error = getattr(error, "os_error", None) or error.__cause__
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether nobody listens there, or nobody knows the place."""
+    return any(isinstance(one, (ConnectionRefusedError, socket.gaierror)) for one in _chain(error))
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Whatever its certificate says: nothing but a greeting is sent."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), PROBE_S) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except (OSError, ValueError):  # ValueError: a name that no certificate can have
+        return False
+
+
+def _speaks_http(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), PROBE_S) as plain:
+            plain.sendall(b"HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return plain.recv(5) == b"HTTP/"
+    except OSError:
+        return False

@@ -1,0 +1,68 @@
+"""https asked of an http server and the other way: every command that has an address says so."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from scripted_server import plain_server
+from test_record_proxy import recording
+
+from anychip.__main__ import main
+
+TRACE = "Timestamp,Request tokens,Response tokens\n1,1,1\n"
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with plain_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def secure():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with plain_server() as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.url = server.url.replace("http:", "https:")
+        yield server
+
+
+def asked(command: str, url: str, tmp_path: Path, capsys) -> str:
+    """What the command says on standard error; it must not end well."""
+    words = ["--url", url]
+    if command == "replay":
+        (tmp_path / "trace.csv").write_text(TRACE)
+        words = [str(tmp_path / "trace.csv"), *words]
+    assert main([command, *words]) in (1, 2)
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["replay", "scan", "diagnose", "chat"])
+def test_the_other_scheme_is_named(command, plain, secure, tmp_path, capsys):
+    other = plain.url.replace("http:", "https:")
+    told = asked(command, other, tmp_path, capsys)
+    assert f"this server speaks http, not https: --url {plain.url}" in told
+    told = asked(command, secure.url.replace("https:", "http:"), tmp_path, capsys)
+    assert f"this server speaks https, not http: --url {secure.url}" in told
+    told = asked(command, secure.url, tmp_path, capsys)
+    assert "its certificate is not trusted" in told and "SSL_CERT_FILE=FILE" in told
+
+
+def test_the_proxy_tells_its_client_and_its_log(secure, tmp_path):
+    wrong = secure.url.replace("https:", "http:")
+    with recording(wrong, tmp_path / "r.jsonl") as (url, process):
+        answer = httpx.post(url + "/v1/completions", json={"prompt": "a"}, timeout=30)
+        line = process.stderr.readline()
+    assert answer.status_code == 502
+    for told in (answer.json()["error"]["message"], line):
+        assert f"this server speaks https, not http: --upstream {secure.url}" in told
+
+
+def test_a_dead_port_keeps_its_own_words(tmp_path, capsys):
+    for command in ("replay", "chat"):
+        assert "speaks" not in asked(command, "http://127.0.0.1:1", tmp_path, capsys)
