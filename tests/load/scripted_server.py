@@ -25,7 +25,8 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.seen: list[tuple[str, dict, dict]] = []
         self.left = 0  # clients that were gone before their answer was whole
-        self.listed = "sound"
+        self.listed: dict = {"id": "sound"}  # the model that /v1/models tells of
+        self.once = False  # a second POST of a connection is hung up on, unread
         self.metrics = ""  # of /metrics; none where it is empty
         self.gate = threading.Event()  # answers wait for it after their first piece
         self.gate.set()
@@ -42,20 +43,25 @@ class Server(ThreadingHTTPServer):
 
 class Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    posts = 0  # of this connection
     server: Server
 
     def do_GET(self) -> None:
         if self.server.ended:
             self.close_connection = True
         elif self.path == "/v1/models" and self.server.lists:
-            names = (self.server.listed, *sorted(BEHAVIOURS - {self.server.listed}))
-            self._json(200, {"data": [{"id": name} for name in names]})
+            others = ({"id": how} for how in sorted(BEHAVIOURS - {self.server.listed["id"]}))
+            self._json(200, {"data": [self.server.listed, *others]})
         elif self.path == "/metrics" and self.server.metrics:
             self._send(200, self.server.metrics.encode(), {"Content-Type": "text/plain"})
         else:
             self._json(404, {"error": {"message": f"no {self.path} here"}})
 
     def do_POST(self) -> None:
+        if self.server.once and self.posts:
+            self.close_connection = True
+            return
+        self.posts += 1
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.ended:
             self.close_connection = True

@@ -29,6 +29,10 @@ vllm:prefix_cache_hits_total{engine="0",model_name="m"} 50.0
 vllm:num_preemptions_total{engine="0",model_name="m"} 4.0
 vllm:generation_tokens_total{engine="0",model_name="m"} 4.0
 """
+SGLANG = (
+    'sglang:num_running_reqs{tp_rank="0"} 1.0\nsglang:token_usage{tp_rank="0"} 0.5\n'
+    'sglang:token_usage{tp_rank="1"} 0.7\n'
+)
 LLAMA_CPP = "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n"
 
 
@@ -79,6 +83,38 @@ def test_usage_may_come_with_the_end_and_the_stream_stop_there(plain) -> None:
     answer = asyncio.run(ask())
     assert answer.failure is None and answer.finish == "length" and answer.counted
     assert (answer.prompt_tokens, answer.output_tokens, answer.text) == (4, 3, "0 1 2 ")
+
+
+def test_a_connection_that_the_server_has_just_closed_costs_no_answer(plain) -> None:
+    """llama.cpp's server hangs up on connections that were to be kept."""
+    plain.once = True
+
+    async def ask():
+        async with LoadClient(plain.url, "sound") as client:
+            calls = [Call(id=str(number), max_tokens=2, prompt="x") for number in range(4)]
+            return [await client.send(call, client.clock(), 0.0) for call in calls]
+
+    assert [answer.failure for answer in asyncio.run(ask())] == [None] * 4
+    assert len(plain.seen) == 4
+
+
+def test_a_new_connection_that_is_hung_up_on_is_a_failure(plain) -> None:
+    async def ask():
+        async with LoadClient(plain.url, "hangs up") as client:
+            return await client.send(Call(id="a", max_tokens=2, prompt="x"), client.clock(), 0.0)
+
+    assert asyncio.run(ask()).failure.kind == "connect"
+    assert len(plain.seen) == 1
+
+
+def test_the_list_of_models_may_tell_vocabulary_and_context(plain, burst, capsys) -> None:
+    """As llama.cpp's does, so that ids need no --vocab."""
+    plain.listed = {"id": "sound", "meta": {"n_vocab": 50, "n_ctx": 7}}
+    code, text = replayed(capsys, burst, plain.url)
+    assert code == 0 and "made up of random tokens" in text
+    prompts = [body["prompt"] for _, body, _ in plain.seen]
+    assert [len(prompt) for prompt in prompts] == [4, 5] and max(map(max, prompts)) < 50
+    assert "1 of 2 requests need more than the server's 7 tokens" in text
 
 
 def test_of_several_answers_the_first_is_read(plain) -> None:
@@ -135,7 +171,7 @@ def test_a_scan_sees_what_another_server_tells(plain, capsys) -> None:
 
 
 def test_a_scan_says_where_answers_end_by_themselves(plain, capsys) -> None:
-    plain.listed = "strict"
+    plain.listed = {"id": "strict"}
     found = scanned(capsys, plain.url)
     assert "takes no ignore_eos" in " ".join(found["notes"])
     assert found["levels"][0]["running"] is None
@@ -168,4 +204,8 @@ def test_figures_that_a_server_does_not_have_are_unknown() -> None:
     verdicts = {one.name: one.verdict for one in diagnose_other([found, found])}
     assert verdicts["queue"] == "fine"
     assert verdicts["KV memory"] == verdicts["prefix cache"] == "unknown"
+    counted = reading("llamacpp:prompt_tokens_total 30\nllamacpp:prompt_tokens_cached_total 10\n")
+    hits = diagnose_other([counted, counted])[2]
+    assert hits.evidence.startswith("25% of 40")
+    assert reading(SGLANG).used == pytest.approx(0.6)
     assert not reading("<html>").tells and not Reading().tells

@@ -116,7 +116,7 @@ def _doomed():
 def _target(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < deadline:
-        found = re.search(r"router.* at http://(127\.0\.0\.1:\d+)", log.read_text())
+        found = re.search(r"ready: the router .* http://(127\.0\.0\.1:\d+)", log.read_text())
         if found:
             return found[1]
         time.sleep(0.05)
@@ -142,7 +142,8 @@ def asking(found: Routed) -> Iterator[None]:
                     return
                 for extra in ({}, {"n": 2}, {"stream": True}):
                     answer = found.complete(f"load-{turn}-{len(extra)}", **extra)
-                    assert answer.status_code == 200, answer.text
+                    # Until it is known to be sick, the worker that died is its rule's only one.
+                    assert answer.status_code in ((200, 503) if "n" in extra else (200,))
         except Exception as error:  # noqa: BLE001 (raised again in the test's thread)
             errors.append(error)
 

@@ -28,11 +28,9 @@ def tree_of(router, call_id):
     def root():
         spans = list(router.collector.spans)
         mine = [s for s in spans if values(s).get("anychip.call.id") == call_id]
-        ids = {s.span_id for s in spans}
-        tops = [s for s in mine if s.parent_span_id not in ids]
-        tree = Tree(spans, tops[0]) if len(tops) == 1 else None
-        whole = tree is not None and any("sequence" in names(one) for one in tree.children)
-        return tree if whole else None
+        trees = [tree for tree in (Tree(spans, s) for s in mine) if "try" in tree.names]
+        whole = [tree for tree in trees if "sequence" in names(tree)]
+        return whole[0] if whole else None
 
     wait_until(lambda: root() is not None)
     return root()

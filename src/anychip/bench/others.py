@@ -27,17 +27,20 @@ _NAMES: Mapping[str, Sequence[str]] = {
         "vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred",
     ),
     "used": (
-        "vllm:kv_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio",
+        "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage",
+        "llamacpp:kv_cache_usage_ratio",
     ),
-    "preempted": ("vllm:num_preemptions_total", "sglang:num_retracted_reqs"),
+    "preempted": ("vllm:num_preemptions_total",),
     "asked": ("vllm:prefix_cache_queries_total",),
-    "hit": ("vllm:prefix_cache_hits_total",),
+    "hit": ("vllm:prefix_cache_hits_total", "llamacpp:prompt_tokens_cached_total"),
+    "computed": ("llamacpp:prompt_tokens_total",),
     "generated": (
         "vllm:generation_tokens_total", "sglang:generation_tokens_total",
         "llamacpp:tokens_predicted_total",
     ),
 }  # fmt: skip
-"""Series by what they tell; the first that is there counts, summed over engines and models."""
+"""Series by what they tell; the first that is there counts, summed over engines and models, and
+the share of the cache averaged."""
 
 _NOT_TOLD = (
     "device utilization",
@@ -52,7 +55,8 @@ _NOT_TOLD = (
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One look; None where the server does not tell. running, waiting: requests; used: share of
     the cache. The others count since its start: preempted requests; prompt tokens that were looked
-    for in the prefix cache, and found; tokens generated."""
+    for in the prefix cache, found, and, where it counts those instead, computed; tokens generated.
+    """
 
     running: float | None = None
     waiting: float | None = None
@@ -60,6 +64,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     preempted: float | None = None
     asked: float | None = None
     hit: float | None = None
+    computed: float | None = None
     generated: float | None = None
     at_s: float = 0.0
 
@@ -75,13 +80,16 @@ def reading(text: str) -> Reading:
         families = list(text_string_to_metric_families(text))
     except ValueError:  # what the parser raises for what is no page of metrics
         return Reading()
-    sums: dict[str, float] = {}
+    values: dict[str, list[float]] = {}
     for sample in (sample for family in families for sample in family.samples):
-        sums[sample.name] = sums.get(sample.name, 0.0) + float(sample.value)
-    found = {
-        figure: next((sums[name] for name in names if name in sums), None)
+        values.setdefault(sample.name, []).append(float(sample.value))
+    first = {
+        figure: next((values[name] for name in names if name in values), None)
         for figure, names in _NAMES.items()
     }
+    found = {figure: sum(many) for figure, many in first.items() if many is not None}
+    if first["used"] is not None:
+        found["used"] /= len(first["used"])
     return Reading(**found, at_s=time.monotonic())
 
 
@@ -203,8 +211,9 @@ def _memory(found: Sequence[Reading]) -> Finding:
 def _hits(last: Reading) -> Finding:
     """Since the server's start: a few seconds have few prompts."""
     name = "prefix cache"
-    if last.asked is None or last.hit is None:
+    if last.hit is None or (last.asked is None and last.computed is None):
         return Finding(name=name, verdict="unknown", evidence="not told by this server")
-    share = last.hit / last.asked if last.asked else 0.0
-    evidence = f"{share:.0%} of {last.asked:,.0f} prompt tokens found since its start"
+    asked = last.hit + (last.computed or 0.0) if last.asked is None else last.asked
+    share = last.hit / asked if asked else 0.0
+    evidence = f"{share:.0%} of {asked:,.0f} prompt tokens found since its start"
     return Finding(name=name, verdict="fine", evidence=evidence)

@@ -208,9 +208,10 @@ class Scan:
     async def _try_other(self) -> None:
         """What a server that is not ours takes and tells."""
         self._notes.append("prompts are random words, about a token each")
-        call = Call(id="first", max_tokens=1, prompt=self._prompt(), params=self._params)
-        failure = (await self._client.send(call, self._client.clock(), 0.0)).failure
-        self._full = failure is None or failure.status not in (400, 422)
+        if await self._is_refused():
+            self._full = False
+            # Whoever refuses that as well has another reason, which the first level tells.
+            self._full = await self._is_refused()
         if not self._full:
             self._notes.append("it takes no ignore_eos: answers end where the model ends them")
         try:
@@ -219,6 +220,12 @@ class Scan:
             told = False
         if told:
             self._notes.append("running: by its own /metrics")
+
+    async def _is_refused(self) -> bool:
+        """Whether the server takes no call with the fields of the scan."""
+        call = Call(id="first", max_tokens=1, prompt=self._prompt(), params=self._params)
+        failure = (await self._client.send(call, self._client.clock(), 0.0)).failure
+        return failure is not None and failure.status in (400, 422)
 
     async def _level(self, concurrency: int) -> Level:
         outage, deaths = Outage(concurrency), await self._deaths()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from starlette.types import Receive
 
+from anychip.http.reuse import Attempt, noting_reuse
+
 if TYPE_CHECKING:
     import aiohttp
 
@@ -108,6 +110,7 @@ class Relay:
             auto_decompress=False,
             cookie_jar=client.DummyCookieJar(),
             skip_auto_headers=_AUTOMATIC,
+            trace_configs=[noting_reuse(client)],
         )
         return self
 
@@ -118,14 +121,23 @@ class Relay:
     @asynccontextmanager
     async def ask(self, call: Passed) -> AsyncIterator[Answer]:
         """The answer; leaving the block before its end closes the connection. Raises BadGateway."""
-        try:
-            response = await self._send(call)
-        except self.errors as error:
-            raise BadGateway(self.told(call.base, error), self._kind(error)) from error
+        response = await self._answered(call)
         try:
             yield Answer(response, self, call.base)
         finally:
             response.close()  # a whole answer has given its connection back by now
+
+    async def _answered(self, call: Passed) -> aiohttp.ClientResponse:
+        """Sent again where the connection was an old one that the server had just closed."""
+        while True:
+            attempt = Attempt()
+            try:
+                return await self._send(call, attempt)
+            except self.errors as error:
+                kind = self._kind(error)
+                if kind == "broken" and attempt.is_worth_another:
+                    continue
+                raise BadGateway(self.told(call.base, error), kind) from error
 
     def _kind(self, error: BaseException) -> Literal["connect", "timeout", "broken"]:
         if isinstance(error, self._unsent):
@@ -136,7 +148,7 @@ class Relay:
         """An error in words, which some of aiohttp's lack."""
         return f"{base}: {' '.join(str(error).split()) or type(error).__name__}"
 
-    async def _send(self, call: Passed) -> aiohttp.ClientResponse:
+    async def _send(self, call: Passed, attempt: Attempt) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict
         from yarl import URL
 
@@ -153,6 +165,7 @@ class Relay:
             data=call.body or None,
             headers=CIMultiDict(headers),
             allow_redirects=False,
+            trace_request_ctx=attempt,
         )
         return response
 

@@ -126,6 +126,9 @@ class Routed(Response):
         desk, call, one = self._desk, self._call, _Try(choice.name)
         self._record.worker, self._record.model = choice.name, call.ask.model
         self._watch.tried(attempt, choice)
+        if call.generates:
+            # Not when it answers: calls that come meanwhile may share the prompt's beginning.
+            desk.picker.policy.served(call.ask, choice.name)
         line = desk.fleet.book.begun(choice.name, call.ask.prompt_tokens)
         self._own(one, call.ask.rid)
         try:
@@ -149,8 +152,6 @@ class Routed(Response):
                     if not last:
                         log.info("worker %s says %d: asking another", one.worker, answer.status)
                         return False
-                if answer.status < 300 and self._call.generates:
-                    self._desk.picker.policy.served(self._call.ask, one.worker)
                 await self._hand_on(one, answer, send)
                 if answer.status >= 500:
                     one.text = f"it says {answer.status}"

@@ -81,7 +81,7 @@ def _hint(failures: str) -> str | None:
     text = failures.lower()
     if "ignore_eos" in text:
         return "it knows no ignore_eos: --free-length lets the model end its answers"
-    if "vocab" in text:
+    if "vocab" in text or "invalid tokens" in text:
         return "ids that it does not know: --vocab N, the size of its vocabulary, or --prompts text"
     if "prompt" in text and "string" in text:
         return "it takes no token ids: --prompts text"
