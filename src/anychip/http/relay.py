@@ -82,7 +82,9 @@ class Relay:
 
     client: the package aiohttp, an extra, which who asks has looked for. connect_s: how long a
     server may take to accept; silent_s: how long it may then send nothing, None: its own decision.
-    tls: whom to trust behind https, None: as the system does.
+    tls: whom to trust behind https, None: as the system does. resends: a call that met an old
+    connection which then broke goes out once more, over a new one. Most likely the server had just
+    closed it; where it took the call and died, it is taken twice.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Relay:
         connect_s: float,
         silent_s: float | None = None,
         tls: ssl.SSLContext | None = None,
+        *,
+        resends: bool = False,
     ) -> None:
-        self._client, self._tls = client, tls
+        self._client, self._tls, self._resends = client, tls, resends
         self._connect_s, self._silent_s = connect_s, silent_s
         self.errors = (client.ClientError, asyncio.TimeoutError, OSError)
         self._unsent = (client.ClientConnectorError, client.ConnectionTimeoutError)
@@ -128,14 +132,14 @@ class Relay:
             response.close()  # a whole answer has given its connection back by now
 
     async def _answered(self, call: Passed) -> aiohttp.ClientResponse:
-        """Sent again where the connection was an old one that the server had just closed."""
+        """Raises BadGateway."""
         while True:
             attempt = Attempt()
             try:
                 return await self._send(call, attempt)
             except self.errors as error:
                 kind = self._kind(error)
-                if kind == "broken" and attempt.is_worth_another:
+                if self._resends and kind == "broken" and attempt.is_worth_another:
                     continue
                 raise BadGateway(self.told(call.base, error), kind) from error
 

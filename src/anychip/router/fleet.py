@@ -74,6 +74,7 @@ class Fleet:
     async def close(self) -> None:
         """Look at nobody any more."""
         tasks = list(self._tasks.values())
+        self._tasks.clear()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -115,9 +116,13 @@ class Fleet:
 
     async def _follow(self, worker: Worker) -> None:
         """Look at one worker again and again, whatever the others do."""
+        me = asyncio.current_task()
         while True:
             before = worker.state
             await self._look(worker)
+            # Before Python 3.12 wait_for loses a cancellation that meets the end of its wait.
+            if self._tasks.get(worker.name) is not me:
+                return
             self._tell(worker, before)
             await asyncio.sleep(worker.pause_s)
 

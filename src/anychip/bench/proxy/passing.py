@@ -45,7 +45,7 @@ class RecordingProxy:
         self._writer, self._privacy = writer, privacy
         self._started, self._began = started, began
         self._salt = Salt(secrets.token_bytes(32))
-        self._relay = Relay(import_aiohttp(), CONNECT_S)
+        self._relay = Relay(import_aiohttp(), CONNECT_S, resends=True)
         self._serial = 0
 
     async def __aenter__(self) -> RecordingProxy:
