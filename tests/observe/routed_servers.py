@@ -18,7 +18,7 @@ import httpx
 from observed_servers import PATIENCE_S, await_ready, start
 
 from otlp_receiver import Collector, collecting
-from served import ENVIRONMENT
+from served import ENVIRONMENT, wait_until
 
 RULE = "choices>1: doomed"
 ANSWER = {"choices": [{"index": 0, "text": "x", "finish_reason": "length"}], "model": "tiny"}
@@ -124,11 +124,7 @@ def _target(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def _until_all_are_ready(found: Routed) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while "anychip_router_workers_ready 3.0" not in found.metrics():
-        if time.monotonic() > deadline:
-            raise AssertionError(found.metrics())
-        time.sleep(0.05)
+    wait_until(lambda: "anychip_router_workers_ready 3.0" in found.metrics(), PATIENCE_S)
 
 
 @contextmanager
