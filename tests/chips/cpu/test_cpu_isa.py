@@ -97,6 +97,15 @@ def test_a_wheels_kernels_need_no_compiler(wheel, monkeypatch, tmp_path):
         CpuCalls({"kernels": "compiled"})
 
 
+def test_a_prebuilt_library_that_cannot_be_loaded_names_the_way_out(wheel):
+    """As where the file system forbids to run what lies on it."""
+    wheel.write_text("no library")
+    made = {wheel: build.wheel_order(wheel.stem.rpartition("_")[2])}
+    write_manifest(wheel.parent, made, compiler="g++ of the wheel", glibc=(2, 2))
+    with pytest.raises(ChipError, match=r"cannot be loaded.*--chip-option kernels=compiled"):
+        CpuCalls({})
+
+
 def test_whoever_asks_for_compiled_kernels_gets_them(wheel):
     facts, findings, _ = facts_of(kernels="compiled")
     assert facts["kernels"] != str(wheel) and facts["built"] == "compiled here, as asked for"
@@ -104,9 +113,12 @@ def test_whoever_asks_for_compiled_kernels_gets_them(wheel):
 
 
 def test_a_set_that_is_not_carried_is_compiled_and_said(wheel):
-    facts, findings, _ = facts_of(isa="portable")
-    carried = wheel.stem
-    assert facts["built"].endswith(f"carries no prebuilt anychip_cpu_portable, but {carried}")
+    isa = wheel.stem.rpartition("_")[2]
+    made = {wheel: build.wheel_order("avx2" if isa == "portable" else "portable")}
+    write_manifest(wheel.parent, made, compiler="g++ of the wheel", glibc=(2, 2))
+    facts, findings, _ = facts_of()
+    (carried,) = (order.name for order in made.values())
+    assert facts["built"].endswith(f"carries no prebuilt {wheel.stem}, but {carried}")
     assert {f.verdict for f in findings} == {Verdict.GOOD}
 
 

@@ -35,6 +35,7 @@ SOURCES = (
     *("recurrent", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
+BY_COMPILER = "to have kernels compiled here say --chip-option kernels=compiled"
 WAY_OUT = (
     "to go on without these kernels say --chip-option kernels=host (numpy, many times slower), "
     "or --chip-option isa=I with another instruction set"
@@ -182,7 +183,9 @@ class KernelLibrary:
         try:
             self._c = ctypes.CDLL(str(path))
         except OSError as error:
-            raise build_error(CHIP, f"{path} cannot be loaded: {error}; {WAY_OUT}") from error
+            own = f"{BY_COMPILER}; " if origin.startswith("prebuilt") else ""
+            text = f"{path} cannot be loaded: {error}; {own}{WAY_OUT}"
+            raise build_error(CHIP, text) from error
         self._declare()
         self._check_sizes()
         self._ask_for_tiles()
