@@ -84,11 +84,11 @@ class ChipWeights:
         shape, held = self.shape, DType(dtype)
         x = self._tensor((rows, shape.k), held, 0x3E)
         y = self._tensor((rows, shape.n), DType.FLOAT32 if shape.head else held, 0)
-        name = "lm_head" if shape.head else "linear"
+        name, scratch = "lm_head" if shape.head else "linear", None
         for weight in self.weights:
             spec = CallSpec(name, {"x": x.spec, "weight": weight.spec}, {"y": y.spec}, {})
             chosen = next(i for i in self.chip.operators.of(name) if i.declines(spec) is None)
-            scratch = self._tensor((chosen.workspace(spec),), DType.UINT8, 0)
+            scratch = scratch or self._tensor((chosen.workspace(spec),), DType.UINT8, 0)
             yield chosen.prepare(Call(spec, {"x": x, "weight": weight}, {"y": y}, scratch))
 
     def _tensor(self, shape: tuple[int, ...], kind: Any, byte: int) -> Any:

@@ -64,9 +64,10 @@ void regroup(Fma, const LinearArgs& g, int64_t first, int rows, int64_t steps, f
 template <class X>
 void regroup(Dot, const LinearArgs& g, int64_t first, int rows, int64_t pairs, float* out) {
   static_assert(MR <= W && DIRECT_ROWS <= W, "rows become lanes");
+  constexpr int TRANSPOSED = 4;  // rows from which on that pays
   const X* x = static_cast<const X*>(g.x) + first * g.x_stride;
   int64_t i = 0;
-  for (; i + W <= g.k / 2; i += W) {
+  for (; rows >= TRANSPOSED && i + W <= g.k / 2; i += W) {
     V words[W];
     for (int m = 0; m < W; ++m) {
       words[m] = m < rows ? vload(reinterpret_cast<const float*>(x + m * g.x_stride + 2 * i)) : vzero();
