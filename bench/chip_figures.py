@@ -19,6 +19,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.layer import empty_slots
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
+from anychip.router.metrics.catalogue import ROUTER
 from anychip.server.metrics.page import page
 
 TITLE = "## What each chip tells"
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("chips", nargs="+", metavar="CHIP[:NAME=VALUE,...]")
     rows = [_asked(word) for word in parser.parse_args().chips]
     table = [line(COLUMNS), "|" + "---|" * len(COLUMNS), *map(line, rows)]
-    print("\n".join([page(), TITLE, BEFORE, *table]))
+    print("\n".join([page({"Router": ROUTER}), TITLE, BEFORE, *table]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -117,22 +117,32 @@ def cache_needed(context: int, batch: int, steps: int) -> int:
 class TimedCapture(Capture):
     """The chip's own way to run the launches of a step, timed until the queue is empty.
 
-    seconds: of the last step's.
+    seconds: of the last step's. gaps: seconds between the end of one and the begin of the next.
+    behind: called after the launches, within their time. running: whether they run now.
     """
 
     def __init__(self, chip: Chip) -> None:
         self._inner, self._queue, self.seconds = chip.capture, chip.queue, 0.0
+        self._ended, self.gaps = time.perf_counter(), list[float]()
+        self.behind: Callable[[], None] | None = None
+        self.running = False
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch, which waits."""
         inner = launches if self._inner is None else (self._inner.capture(launches),)
 
         def timed() -> None:
+            self.running = True
             began = time.perf_counter()
+            self.gaps.append(began - self._ended)
             for launch in inner:
                 launch()
             self._queue.synchronize(None)
-            self.seconds = time.perf_counter() - began
+            if self.behind is not None:
+                self.behind()
+            self._ended = time.perf_counter()
+            self.seconds = self._ended - began
+            self.running = False
 
         return timed
 

@@ -49,6 +49,11 @@ class Server:
     def __exit__(self, *error: object) -> None:
         self.stubborn = end(self._process)
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started, which leads the others."""
+        return self._process.pid
+
     def first_token(self, limit: float) -> float:
         """Seconds from the start of the process to its first token. limit: seconds.
 

@@ -1,6 +1,6 @@
 """`anychip COMMAND ...`: finds the command, imports it alone, and tells errors in one line.
 
-`serve` answers signals before anything else is imported: what takes time comes after that.
+`serve` and `router` answer signals before anything else is imported: what takes time comes after.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from anychip.signals import let_go, take_signals
 
 COMMANDS: Mapping[str, str] = {
     "serve": "serve a model over HTTP",
+    "router": "one endpoint over several servers, on different chips too",
     "generate": "answer prompts offline, without a server",
     "chat": "talk to a model in the terminal, started here or at a URL",
     "chips": "list the installed chips, or why one is unavailable",
@@ -40,11 +41,12 @@ COMMANDS: Mapping[str, str] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 done, 1 failed, 2 asked for something impossible.
 
-    130: Ctrl-C; `serve` ends with 0 then, and after SIGTERM, whenever that comes. 141: the reader
-    of standard output has left. argv: None for those of this process, which then is the command's.
+    130: Ctrl-C; `serve` and `router` end with 0 then, and after SIGTERM, whenever that comes. 141:
+    the reader of standard output has left. argv: None for those of this process, which then is the
+    command's.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and words[:1] == ["serve"]:
+    if argv is None and words[:1] in (["serve"], ["router"]):
         take_signals()
     _open_standard_files()
     try:

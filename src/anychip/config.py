@@ -15,16 +15,18 @@ from typing import Any
 
 from anychip.flags import ConfigError, FlagParser, Setting, add_flags, settings_of, value_of
 from anychip.refusal import nearest, refusal, sglang_reason
-from anychip.settings import ServeConfig, user_path
+from anychip.settings import RouterConfig, ServeConfig, user_path
 
 __all__ = [
     "ConfigError",
     "FlagParser",
+    "RouterConfig",
     "ServeConfig",
     "bare_environment",
     "from_keywords",
     "own_values",
     "parse",
+    "parse_router",
     "read_config",
     "serve_parser",
 ]
@@ -101,12 +103,36 @@ def parse(
     defaults: fields that this command begins with in another way. Raises ConfigError.
     """
     environ = os.environ if environ is None else environ
-    namespace, rest = parser.parse_known_args(list(argv))
-    if rest:
-        raise ConfigError(_unknown_argument(parser, rest))
+    namespace = _parsed(parser, argv)
     settings = tuple(settings_of(ServeConfig))
     typed = _from_argv(settings, namespace)
     return _merged(settings, typed, environ, defaults or {}), namespace
+
+
+def parse_router(
+    parser: FlagParser, argv: Sequence[str], environ: Mapping[str, str] | None = None
+) -> RouterConfig:
+    """The configuration of a router: argv > environment > YAML > default. Raises ConfigError.
+
+    Variables of `anychip serve` that a router has no use for may be set: one environment often is
+    for both.
+    """
+    environ = os.environ if environ is None else environ
+    settings = tuple(settings_of(RouterConfig))
+    typed = _from_argv(settings, _parsed(parser, argv))
+    served = {name for name in _by_key(tuple(settings_of(ServeConfig))) if name}
+    foreign = {ENV_PREFIX + name.upper() for name in served - set(_by_key(settings))}
+    exported = _from_environ(settings, {k: v for k, v in environ.items() if k not in foreign})
+    file = typed.get("config_file") or exported.get("config_file")
+    from_file = _from_file(settings, str(file)) if file else {}
+    return RouterConfig(**{**from_file, **exported, **typed})
+
+
+def _parsed(parser: FlagParser, argv: Sequence[str]) -> argparse.Namespace:
+    namespace, rest = parser.parse_known_args(list(argv))
+    if rest:
+        raise ConfigError(_unknown_argument(parser, rest))
+    return namespace
 
 
 def from_keywords(

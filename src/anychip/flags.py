@@ -60,6 +60,7 @@ class Setting:
     read: Callable[[str], Any]
     repeated: bool = False
     switch: bool = False
+    listed: bool = False
 
 
 def declared(default: Any, flag: Flag) -> Any:
@@ -75,7 +76,8 @@ def settings_of(struct: type) -> Iterator[Setting]:
             kind = str(item.type).removesuffix(" | None")
             default = {} if kind == "dict[str, str]" else item.default
             switch, pairs = kind == "bool", kind == "dict[str, str]"
-            yield Setting(item.name, flag, default, _READERS[kind], pairs, switch)
+            listed = kind == "tuple[str, ...]"
+            yield Setting(item.name, flag, default, _READERS[kind], pairs, switch, listed)
 
 
 def value_of(setting: Setting, raw: object, where: str) -> Any:
@@ -85,6 +87,8 @@ def value_of(setting: Setting, raw: object, where: str) -> Any:
     """
     if setting.repeated:
         return _pairs(raw, where)
+    if setting.listed:
+        return _texts(raw, where)
     if isinstance(raw, (list, tuple, dict)):
         raise ConfigError(f"{where}: wants one value, got {raw!r}")
     text = _text(raw)
@@ -154,6 +158,16 @@ def _pairs(raw: object, where: str) -> dict[str, str]:
     return result
 
 
+def _texts(raw: object, where: str) -> tuple[str, ...]:
+    """Texts: a list, or one text with semicolons between."""
+    items = raw if isinstance(raw, list) else _text(raw).split(";")
+    found = tuple(_text(item).strip() for item in items)
+    for text in found:
+        if not text or not text.isprintable():
+            raise ConfigError(f"{where}: {text!r} is empty or has unprintable characters")
+    return found
+
+
 def _read_int(text: str) -> int:
     try:
         return int(text)
@@ -182,6 +196,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "float": _read_float,
     "bool": _read_bool,
     "dict[str, str]": str,
+    "tuple[str, ...]": str,
 }
 
 
@@ -256,6 +271,8 @@ def add_flags(
             options |= {"nargs": "?", "const": "true"}
         elif setting.repeated:
             options |= {"action": "append"}
+        elif setting.listed:
+            options |= {"action": "extend", "nargs": "+"}
         sections[flag.group].add_argument(*flag.names, **options)
 
 
@@ -264,7 +281,7 @@ def _help(setting: Setting) -> str:
     parts = [flag.help]
     if flag.choices:
         parts.append(f"({' | '.join(flag.choices)})")
-    if default is not None and not (setting.switch or setting.repeated):
+    if default is not None and not (setting.switch or setting.repeated or setting.listed):
         parts.append(f"[{default}]")
     if flag.differs:
         parts.append(f"(SGLang: {flag.differs})")

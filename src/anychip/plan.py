@@ -104,7 +104,9 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     moves: done before the step and one after the other: a later one may write what an earlier
     one reads. starts: slots that begin to be shaped with this step. decoding: how many rows
-    compute what a running answer wants.
+    compute what a running answer wants. plain: each row is one token behind which one is sampled,
+    by temperature and thresholds alone, and nothing else is told: the runner then looks for
+    nothing more. False is never wrong.
     """
 
     step: int
@@ -113,11 +115,12 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[TableChange, ...] = ()
     moves: tuple[PageMove, ...] = ()
     starts: tuple[SlotStart, ...] = ()
+    plain: bool = False
 
     @property
     def token_count(self) -> int:
         """Tokens computed in this step."""
-        return sum(len(row.tokens) for row in self.rows)
+        return len(self.rows) if self.plain else sum(len(row.tokens) for row in self.rows)
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):

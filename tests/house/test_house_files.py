@@ -13,7 +13,7 @@ from anychip.flags import settings_of
 from anychip.settings import ServeConfig
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
-SCRIPTS = ["scripts/serve", "scripts/test", "scripts/check", ".ci/run"]
+SCRIPTS = ["scripts/serve", "scripts/test", "scripts/check", "scripts/wheel", ".ci/run"]
 
 
 def pins(name: str) -> list[Requirement]:
@@ -28,7 +28,7 @@ def test_scripts_can_be_run_and_stop_at_the_first_error(script):
     assert "set -euo pipefail" in path.read_text()
 
 
-@pytest.mark.parametrize("name", ["serve.txt", "test.txt", "check.txt"])
+@pytest.mark.parametrize("name", ["serve.txt", "test.txt", "check.txt", "wheel.txt"])
 def test_every_requirement_is_pinned(name):
     assert pins(name)
     for pin in pins(name):

@@ -48,6 +48,13 @@ def recording(upstream: str, out, *flags: str):
     assert code == 0
 
 
+def test_a_connection_that_the_server_has_just_closed_costs_no_call(tmp_path):
+    with plain_server() as server, recording(server.url, tmp_path / "record.jsonl") as (url, _):
+        server.once = True
+        answers = [httpx.post(url + "/v1/completions", json=BODY) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200] * 3
+
+
 @pytest.fixture(scope="module")
 def plain():
     with plain_server() as server:

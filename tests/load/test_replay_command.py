@@ -167,7 +167,7 @@ def test_a_model_that_is_not_there_is_refused_before_the_load(plain, azure, caps
     before = len(plain.seen)
     assert main(["replay", str(azure), "--url", plain.url, "--model", "nope"]) == 2
     told = capsys.readouterr().err
-    assert f"--model: {plain.url}/v1 has no model 'nope'; it has sound, busy, cuts" in told
+    assert f"--model: {plain.url}/v1 has no model 'nope'; it has sound, bare end, busy" in told
     assert len(plain.seen) == before and len(told.splitlines()) == 1
 
 

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-NAMES = ("chips", "device", "engine")
-VARIABLES = ("chip", "model_name", "instance")
+SERVERS = ("chips", "device", "engine")
+"""Dashboards of servers."""
+NAMES = (*SERVERS, "router")
+VARIABLES = dict.fromkeys(SERVERS, ("chip", "model_name", "instance")) | {"router": ("router",)}
 RATE_INTERVAL = "60s"
 """In place of Grafana's, which is four scrapes or longer."""
-CHOSEN = re.compile(
-    r'^chip=~"\$chip",model_name=~"\$model_name",instance=~"\$instance"(,[a-z]+(=~|=)"[^"]+")*$'
-)
+_FURTHER = r'(,[a-z]+(=~|!=|=)"[^"]+")*$'
+_OF_SERVERS = r'^chip=~"\$chip",model_name=~"\$model_name",instance=~"\$instance"' + _FURTHER
+CHOSEN = {name: re.compile(_OF_SERVERS) for name in SERVERS} | {
+    "router": re.compile(r'^instance=~"\$router"' + _FURTHER)
+}
 _METRIC = re.compile(r"\banychip_\w+")
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
@@ -40,7 +44,7 @@ class Expression:
     def promql(self, **chosen: str) -> str:
         """As Grafana would send it: variables that are not given stand for all."""
         text = self.text.replace("$__rate_interval", RATE_INTERVAL)
-        for name in VARIABLES:
+        for name in VARIABLES[self.dashboard]:
             text = text.replace(f"${name}", chosen.get(name, ".*"))
         assert "$" not in text, text
         return text

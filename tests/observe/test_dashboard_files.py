@@ -9,7 +9,8 @@ import pytest
 import yaml
 from dashboard_files import CHOSEN, DEPLOY, NAMES, VARIABLES, expressions, metrics_of, panels, read
 
-from anychip.server.metrics.catalogue import CATALOGUE
+from anychip.router.metrics.catalogue import CATALOGUE as OF_ROUTERS
+from anychip.server.metrics.catalogue import CATALOGUE as OF_SERVERS
 
 KINDS = {"timeseries", "stat", "bargauge"}
 UNITS = {
@@ -18,6 +19,7 @@ UNITS = {
 }
 GRID = 24
 EXPRESSIONS = list(expressions())
+CATALOGUE = {**OF_SERVERS, **OF_ROUTERS}
 
 
 def test_the_files_are_what_the_generator_writes(tmp_path):
@@ -65,11 +67,11 @@ def test_panels_do_not_lie_on_each_other(name):
 def test_a_dashboard_has_its_variables_and_links_to_the_others(name):
     board = read(name)
     found = {variable["name"]: variable for variable in board["templating"]["list"]}
-    assert list(found) == ["datasource", *VARIABLES]
+    assert list(found) == ["datasource", *VARIABLES[name]]
     assert found["datasource"]["type"] == "datasource"
-    for variable in VARIABLES:
+    for variable in VARIABLES[name]:
         assert found[variable]["includeAll"] and found[variable]["allValue"] == ".*"
-        assert metrics_of(found[variable]["definition"]) <= set(CATALOGUE)
+        assert metrics_of(found[variable]["query"]["query"]) <= set(CATALOGUE)
     others = {f"/d/{read(other)['uid']}" for other in NAMES if other != name}
     assert {link["url"] for link in board["links"]} == others
     assert board["schemaVersion"] >= 39 and board["uid"] == f"anychip-{name}"
@@ -81,7 +83,7 @@ def test_an_expression_asks_for_known_metrics_of_the_chosen_servers(expression):
     assert asked
     for metric, chosen in asked:
         assert metrics_of(metric) <= set(CATALOGUE), metric
-        assert CHOSEN.match(chosen), f"{metric}{{{chosen}}}"
+        assert CHOSEN[expression.dashboard].match(chosen), f"{metric}{{{chosen}}}"
 
 
 def test_every_metric_is_on_a_dashboard_or_has_a_reason_not_to_be():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from anychip.contract.tensor import Buffer
-from anychip.plan import Row, StepPlan, TableChange
-from anychip.run.batch import Staging, sections, staging_words
+from anychip.plan import PREV, Row, StepPlan, TableChange
+from anychip.run.batch import FLOAT_INPUTS, Staging, sections, staging_words
 from anychip.run.sizes import SAMPLED, Sizes, sizes_of, table_width
 from anychip.run.tables import PageTables
 
@@ -49,6 +49,33 @@ DECODE = msgspec.structs.replace(
 )
 
 
+SAMPLED_BEFORE = [20, 21, 22]
+
+
+def plain(*rows: Row, changes: tuple[TableChange, ...] = ()) -> StepPlan:
+    return StepPlan(step=0, rows=rows, changes=changes, plain=True)
+
+
+def row(slot: int, start: int, token: int = 9, **more) -> Row:
+    return Row(slot=slot, tokens=(token,), start=start, sample=True, **more)
+
+
+NEXT = TableChange(slot=2, first=1, pages=(5,))
+PLAIN_STEPS = [
+    plain(row(2, 5), row(1, 3)),
+    plain(row(2, 6), row(1, 4, PREV)),
+    plain(row(2, 7, PREV), row(1, 5), changes=(NEXT,)),
+    plain(row(1, 6), row(2, 4)),
+    plain(row(1, 7, temperature=0.5, top_k=3, noise=0.25), row(2, 5)),
+    DECODE,
+    plain(row(1, 7), row(2, 5)),
+    PLAN,
+    plain(row(1, 7), row(2, 5)),
+    plain(row(0, 1)),
+    plain(row(1, 1)),
+]
+
+
 def staged(*plans: StepPlan) -> dict[str, list]:
     """The arrays of the last of these plans, all filled one after another."""
     tables = PageTables(3, 8)
@@ -56,8 +83,10 @@ def staged(*plans: StepPlan) -> dict[str, list]:
     memory, largest = OneCopy(), sizes_of(PLAN, page_size=4, most_pages=8)
     staging = Staging(memory, largest, tables, 4)
     for plan in plans:
+        if plan is not PLAN:
+            tables.apply(plan.changes)
         sizes = sizes_of(plan, page_size=4, most_pages=8)
-        staging.fill(plan, sizes, np.zeros(8, np.int32))
+        staging.fill(plan, sizes, SAMPLED_BEFORE)
     found = {}
     for name, section in sections(sizes).items():
         words = memory.words[section.start : section.end]
@@ -80,6 +109,18 @@ def test_a_token_a_row(before) -> None:
     assert (found["token_rows"], found["cu_q"], found["last"]) == ([0, 1], [0, 1, 2], [0, 1])
     assert found["slots"] == [8 * 4 + 1, 4 * 4 + 3]
     assert [row[:2] for row in found["page_table"]] == [[3, 8], [4, 6]]
+
+
+@pytest.mark.parametrize("count", range(1, len(PLAIN_STEPS) + 1))
+def test_a_plain_step_has_the_arrays_of_any_other(count) -> None:
+    """Whatever was staged before it: some of what it needs is only kept from there."""
+    steps = PLAIN_STEPS[:count]
+    alone = [msgspec.structs.replace(step, plain=False) for step in steps]
+    found, wanted = staged(*steps), staged(*alone)
+    if sizes_of(steps[-1], page_size=4, most_pages=8).choice.greedy:  # nothing reads them then
+        for name in ("top_k", *FLOAT_INPUTS):
+            del found[name], wanted[name]
+    assert found == wanted
 
 
 def test_tokens_and_positions(arrays) -> None:

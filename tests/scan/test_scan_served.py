@@ -92,7 +92,7 @@ def test_a_server_that_is_not_ours(capsys):
     assert "the doctor was not asked: this server is not one of ours" in text
     bodies = [body for _, body, _ in server.seen]
     assert {body["model"] for body in bodies} == {"sound"}
-    assert isinstance(bodies[0]["prompt"], str) and "ignore_eos" not in bodies[0]
+    assert all(isinstance(body["prompt"], str) and body["ignore_eos"] for body in bodies)
 
 
 class Stopper:

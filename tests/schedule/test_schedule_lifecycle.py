@@ -52,6 +52,30 @@ def test_decodes_come_first_and_share_the_budget_with_several_prefills():
     assert plan.token_count <= 20
 
 
+def test_a_step_of_decodes_that_want_nothing_else_is_plain():
+    session = Session(limits(step_tokens=20, chunk=8))
+    session.add(ask("a", [1, 2], 20))
+    session.add(ask("b", [3], 20, temperature=0.5, top_k=3))
+    session.step()
+    session.step()
+    session.add(ask("c", [5] * 10, 4))
+    session.step()
+    session.step()
+    session.step()
+    assert [plan.plain for plan in session.plans] == [False, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{"logprobs": 0}, {"prompt_logprobs": 0}, {"emit": (4, 5, 6)}, {"presence_penalty": 0.5}],
+)
+def test_a_step_is_not_plain_where_anything_else_is_wanted(wish):
+    session = Session(limits())
+    session.add(ask("a", [1, 2], 3, **wish))
+    session.drain()
+    assert len(session.plans) >= 3 and not any(plan.plain for plan in session.plans)
+
+
 def test_prefills_under_way_come_before_new_ones():
     session = Session(limits(step_tokens=16, chunk=16))
     session.add(ask("a", LONG, 4))

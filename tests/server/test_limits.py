@@ -9,9 +9,9 @@ import threading
 import pytest
 from starlette.requests import Request
 
+from anychip.http.body import read_body
 from anychip.http.errors import ApiError
 from anychip.http.listening import STALLED_S, bind
-from anychip.server.validation import read_body
 from served import config_for, running, wait_until
 
 COMPLETIONS = "/v1/completions"

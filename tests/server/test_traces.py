@@ -13,8 +13,9 @@ from anychip.config import ConfigError
 from anychip.engine.client import DEFAULT_BUILDER
 from anychip.engine.messages import StartError
 from anychip.http.call_record import CallRecord
+from anychip.http.tracing import wall
 from anychip.model.tiny import write_tiny
-from anychip.server.tracing import Tracing, _wall, open_tracing
+from anychip.server.tracing import Tracing, open_tracing
 from otlp_receiver import collecting
 from scripted_engine import FAIL
 from served import config_for, running, wait_until
@@ -198,7 +199,7 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
 
 def test_monotonic_moments_become_wall_clock_time():
     record = CallRecord(request_id="a", method="GET", path="/", started=100.0, epoch_ns=10**18)
-    assert _wall(record, 101.5) == 10**18 + 1_500_000_000
+    assert wall(record, 101.5) == 10**18 + 1_500_000_000
 
 
 def test_whoever_ends_the_server_in_a_hurry_waits_for_no_span():

@@ -9,9 +9,10 @@ from pathlib import Path
 from board_chips import CHIPS
 from board_device import DEVICE
 from board_engine import ENGINE
+from board_router import ROUTER
 from board_schema import as_json
 
-ALL = {"device": DEVICE, "engine": ENGINE, "chips": CHIPS}
+ALL = {"device": DEVICE, "engine": ENGINE, "chips": CHIPS, "router": ROUTER}
 
 
 def write(folder: Path) -> None:

@@ -9,9 +9,41 @@ from typing import Any
 SCHEMA_VERSION = 39
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-CHOSEN = 'chip=~"$chip",model_name=~"$model_name",instance=~"$instance"'
-FIRST = "anychip_engine_ready"
-"""Every server has it from its first moment, so the variables are read from it."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is chosen at the top of a dashboard: values of a label. name: as PromQL has it."""
+
+    name: str
+    label: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Whose metrics a dashboard shows. first: one that each has from its first moment, so the
+    variables are read from it."""
+
+    first: str
+    variables: tuple[Variable, ...]
+
+    @property
+    def chosen(self) -> str:
+        """The matchers of all variables."""
+        return ",".join(f'{one.label}=~"${one.name}"' for one in self.variables)
+
+
+SERVERS = Source(
+    "anychip_engine_ready",
+    (
+        Variable("chip", "chip", "Chip"),
+        Variable("model_name", "model_name", "Model"),
+        Variable("instance", "instance", "Server"),
+    ),
+)
+# Another name than a server's: links between dashboards carry what was chosen along.
+ROUTERS = Source("anychip_router_workers_ready", (Variable("router", "instance", "Router"),))
 
 
 @dataclass(frozen=True)
@@ -53,6 +85,7 @@ class Dashboard:
     title: str
     description: str
     rows: tuple[Row, ...]
+    source: Source = SERVERS
 
 
 def rate(metric: str, labels: str = "") -> str:
@@ -61,7 +94,7 @@ def rate(metric: str, labels: str = "") -> str:
 
 
 def series(metric: str, labels: str = "") -> str:
-    """The metric of the servers that the variables choose."""
+    """The metric of what the variables choose."""
     return f"{metric}{{@{',' + labels if labels else ''}}}"
 
 
@@ -85,11 +118,11 @@ def as_json(dashboard: Dashboard, others: Sequence[Dashboard]) -> dict[str, Any]
         "editable": True,
         "graphTooltip": 1,
         "links": [_link(other) for other in others if other is not dashboard],
-        "panels": list(_panels(dashboard.rows)),
+        "panels": list(_panels(dashboard)),
         "refresh": "10s",
         "schemaVersion": SCHEMA_VERSION,
         "tags": ["anychip"],
-        "templating": {"list": _variables()},
+        "templating": {"list": _variables(dashboard.source)},
         "time": {"from": "now-30m", "to": "now"},
         "timezone": "browser",
         "title": dashboard.title,
@@ -104,38 +137,41 @@ def _link(other: Dashboard) -> dict[str, Any]:
         "tooltip": other.description,
         "type": "link",
         "url": f"/d/{other.uid}",
+        "icon": "external link",
+        "tags": [],
+        "asDropdown": False,
         "includeVars": True,
         "keepTime": True,
         "targetBlank": False,
     }
 
 
-def _variables() -> list[dict[str, Any]]:
-    chosen = 'chip=~"$chip"'
-    return [
+def _variables(source: Source) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
         {
             "name": "datasource",
             "label": "Prometheus",
             "type": "datasource",
             "query": "prometheus",
-            "current": {},
             "hide": 0,
-        },
-        _variable("chip", "Chip", FIRST),
-        _variable("model_name", "Model", f"{FIRST}{{{chosen}}}"),
-        _variable("instance", "Server", f'{FIRST}{{{chosen},model_name=~"$model_name"}}'),
+        }
     ]
+    before: list[str] = []
+    for one in source.variables:
+        metric = source.first + (f"{{{','.join(before)}}}" if before else "")
+        found.append(_variable(one, metric))
+        before.append(f'{one.label}=~"${one.name}"')
+    return found
 
 
-def _variable(name: str, label: str, metric: str) -> dict[str, Any]:
-    query = f"label_values({metric}, {name})"
+def _variable(variable: Variable, metric: str) -> dict[str, Any]:
+    query = f"label_values({metric}, {variable.label})"
     return {
-        "name": name,
-        "label": label,
+        "name": variable.name,
+        "label": variable.title,
         "type": "query",
         "datasource": SOURCE,
-        "definition": query,
-        "query": {"qryType": 1, "query": query, "refId": name},
+        "query": {"qryType": 1, "query": query, "refId": variable.name},
         "refresh": 2,
         "sort": 1,
         "multi": True,
@@ -146,9 +182,9 @@ def _variable(name: str, label: str, metric: str) -> dict[str, Any]:
     }
 
 
-def _panels(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
     number, top = 1, 0
-    for row in rows:
+    for row in dashboard.rows:
         place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
         yield {
             "id": number,
@@ -164,12 +200,12 @@ def _panels(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             if left + panel.width > COLUMNS:
                 left, top, line = 0, top + line, 0
             place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
-            yield _panel(panel, number, place)
+            yield _panel(panel, number, place, dashboard.source.chosen)
             number, left, line = number + 1, left + panel.width, max(line, panel.height)
         top += line
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: Panel, number: int, place: dict[str, int], chosen: str) -> dict[str, Any]:
     return {
         "id": number,
         "type": panel.kind,
@@ -179,16 +215,16 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "gridPos": place,
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         "options": _OPTIONS[panel.kind],
-        "targets": [_target(query, at) for at, query in enumerate(panel.queries)],
+        "targets": [_target(query, at, chosen) for at, query in enumerate(panel.queries)],
     }
 
 
-def _target(query: Query, at: int) -> dict[str, Any]:
+def _target(query: Query, at: int, chosen: str) -> dict[str, Any]:
     return {
         "refId": chr(ord("A") + at),
         "datasource": SOURCE,
         "editorMode": "code",
-        "expr": query.expr.replace("@", CHOSEN),
+        "expr": query.expr.replace("@", chosen),
         "legendFormat": query.legend,
         "range": True,
     }

@@ -17,6 +17,7 @@ from anychip.bench.load.calls import Answer, Call, LoadError, Run
 from anychip.bench.load.client import LoadClient
 from anychip.bench.load.figures import Figures, figures_of
 from anychip.bench.load.loops import closed_loop
+from anychip.bench.others import OtherWatching, read_other
 from anychip.bench.outage import READY_S, Outage, ready_again
 from anychip.bench.saturation import Facts, saturated
 from anychip.bench.scan_law import LEAST_LEVELS, Law, fit
@@ -136,6 +137,7 @@ class Scan:
         self._client, self._plan, self._watcher = client, plan, watcher
         self._ready_s = ready_s
         self._info: ServerInfo | None = None
+        self._full = True  # answers run to their full length
         self._notes: list[str] = []
         self._levels: list[Level] = []
         self._lost: list[Lost] = []
@@ -199,7 +201,31 @@ class Scan:
         except LoadError as error:
             why = NOT_OURS if self._info is None else f"no look at its threads: {error}"
             self._notes.append(f"cause not known: no evidence from this server ({why})")
+            if self._info is None:
+                await self._try_other()
             self._info = None
+
+    async def _try_other(self) -> None:
+        """What a server that is not ours takes and tells."""
+        self._notes.append("prompts are random words, about a token each")
+        if await self._is_refused():
+            self._full = False
+            # Whoever refuses that as well has another reason, which the first level tells.
+            self._full = await self._is_refused()
+        if not self._full:
+            self._notes.append("it takes no ignore_eos: answers end where the model ends them")
+        try:
+            told = (await read_other(self._client)).tells
+        except LoadError:
+            told = False
+        if told:
+            self._notes.append("running: by its own /metrics")
+
+    async def _is_refused(self) -> bool:
+        """Whether the server takes no call with the fields of the scan."""
+        call = Call(id="first", max_tokens=1, prompt=self._prompt(), params=self._params)
+        failure = (await self._client.send(call, self._client.clock(), 0.0)).failure
+        return failure is not None and failure.status in (400, 422)
 
     async def _level(self, concurrency: int) -> Level:
         outage, deaths = Outage(concurrency), await self._deaths()
@@ -211,10 +237,14 @@ class Scan:
         load = _Load(self._loaded(calls, concurrency, outage, seconds))
         watching = Watching(self._client, self._look_s)
         if self._info is None:
-            run = await load.run()
-        else:
-            async with watching:
+            async with OtherWatching(self._client) as other:
                 run = await load.run()
+                await self._check(run, outage, deaths)
+            return msgspec.structs.replace(
+                self._told(concurrency, (run, seconds, load.core), watching), running=other.running
+            )
+        async with watching:
+            run = await load.run()
         await self._check(run, outage, deaths)
         self._notes += [text for text in watching.troubles if text not in self._notes]
         return self._told(concurrency, (run, seconds, load.core), watching)
@@ -310,7 +340,7 @@ class Scan:
 
     @property
     def _params(self) -> dict[str, object]:
-        return {"temperature": 0} if self._info is None else {"temperature": 0, "ignore_eos": True}
+        return {"temperature": 0, "ignore_eos": True} if self._full else {"temperature": 0}
 
 
 def composed(watched: Watching) -> Composition | None:

@@ -29,6 +29,10 @@ _SERIES = {
 }
 
 
+class NotOurs(LoadError):
+    """The server answers, and is none of ours."""
+
+
 class Getter(Protocol):
     """What asks a server, as `LoadClient` does."""
 
@@ -73,17 +77,17 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_info(client: Getter) -> ServerInfo:
-    """Raises LoadError, also where the server is none of ours."""
+    """Raises LoadError; NotOurs where the server is none of ours."""
     try:
         body = await client.get("/server_info", beside=True)
     except LoadError as error:
-        if error.status != 404:
-            raise
-        raise LoadError(f"{NOT_OURS} ({error})", error.status) from error
+        if error.status in (404, 405):
+            raise NotOurs(f"{NOT_OURS} ({error})") from error
+        raise
     try:
         return msgspec.json.decode(body, type=ServerInfo)
     except msgspec.MsgspecError as error:
-        raise LoadError(f"{NOT_OURS} ({error})") from error
+        raise NotOurs(f"{NOT_OURS} ({error})") from error
 
 
 async def ask_device(client: Getter) -> DeviceReading:

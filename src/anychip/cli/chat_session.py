@@ -240,7 +240,8 @@ class Figures:
         if self._first:
             words.append(f"first after {self._first - self._begun:.2f} s")
         if self._prompt is not None:
-            words.append(f"prompt {self._prompt} tokens, {self._cached or 0} of them cached")
+            found = "" if self._cached is None else f", {self._cached} of them cached"
+            words.append(f"prompt {self._prompt} tokens{found}")
         if self.stopped or self._finish == "abort":
             words.append("stopped")
         elif self._finish == "length":

@@ -31,7 +31,8 @@ class DiagnoseOptions:
     """Which server, and for how long it is looked at."""
 
     url: str = declared(
-        "http://127.0.0.1:30000", Flag(("--url",), _GROUP, "a running server of ours", "URL")
+        "http://127.0.0.1:30000",
+        Flag(("--url",), _GROUP, "a running server; one of ours tells most", "URL"),
     )
     seconds: float = declared(
         10.0,
@@ -53,7 +54,8 @@ def add_arguments() -> FlagParser:
         "anychip diagnose",
         "Look at a running server under its load: the device's utilization first, then whether"
         " scheduler or operators are the bottleneck, then pool fragmentation, lock contention,"
-        " page migration, hit rate and queue. The admin key of a server with keys goes into"
+        " page migration, hit rate and queue. Of vLLM, SGLang and llama.cpp their metrics are read:"
+        " queue, KV memory, prefix cache. The admin key of a server with keys goes into"
         " ANYCHIP_API_KEY. Exit code 1 where something was found, 2 where the"
         " server cannot be asked.",
     )
@@ -72,10 +74,16 @@ def run(argv: Sequence[str]) -> int:
     from anychip.bench.diagnose import diagnose, see, something_found
     from anychip.bench.load.calls import LoadError
     from anychip.bench.load.client import LoadClient
+    from anychip.bench.others import diagnose_other, see_other
+    from anychip.bench.server_view import NOT_OURS, NotOurs
 
     async def seen() -> list[Finding]:
         async with LoadClient(options.url, "", key=config.api_key) as client:
-            return diagnose(await see(client, options.seconds))
+            try:
+                return diagnose(await see(client, options.seconds))
+            except NotOurs:
+                print(f"anychip: {NOT_OURS} but its metrics", file=sys.stderr)
+                return diagnose_other(await see_other(client, options.seconds))
 
     print(f"anychip: looking at it for {options.seconds:g} s", file=sys.stderr)
     try:

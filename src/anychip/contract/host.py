@@ -8,28 +8,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+SYSTEM = Path("/")
+"""Above /proc and /sys: another folder holds what a test says that they hold."""
 
-def _meminfo() -> dict[str, int]:
+
+def _meminfo(system: Path) -> dict[str, int]:
     """Bytes by name from /proc/meminfo."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    lines = (line.split() for line in (system / "proc/meminfo").read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
 
 
-def _cgroups() -> Iterator[Path]:
-    """Folders of this process's memory cgroups, from its own up to the root."""
+def cgroups(controller: str, system: Path) -> Iterator[Path]:
+    """Folders of this process's cgroups for memory or cpu, from its own up to the root.
+
+    Version 2 has one tree; version 1 one for each controller, or one for several. A container may
+    see its own cgroup as the root: then the folders below are missing, and the root holds.
+    """
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
-            root = Path("/sys/fs/cgroup") / controllers
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mount in (controllers, controller) if controllers else ("", "unified"):
+            root = system / "sys/fs/cgroup" / mount
             own = root / path.lstrip("/")
             yield from (p for p in (own, *own.parents) if p == root or root in p.parents)
 
 
-def _number(file: Path) -> int | None:
+def number_in(file: Path) -> int | None:
+    """A whole number that is a file's whole text; None where it is none, or cannot be read."""
     try:
         text = file.read_text().strip()
     except OSError:
@@ -46,14 +56,14 @@ class HostFacts:
     source: str
 
 
-def host_facts() -> HostFacts:
+def host_facts(system: Path = SYSTEM) -> HostFacts:
     """MemTotal and MemAvailable, or the tightest cgroup where that is less."""
-    memory = _meminfo()
+    memory = _meminfo(system)
     total, source = memory["MemTotal"], "MemTotal of /proc/meminfo"
     available = memory["MemAvailable"]
-    for folder in _cgroups():
-        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+    for folder in cgroups("memory", system):
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
+        used = number_in(folder / "memory.current") or number_in(folder / "memory.usage_in_bytes")
         if limit is None or used is None or limit >= memory["MemTotal"]:
             continue
         available = min(available, max(limit - used + _reclaimable(folder), 0))

@@ -257,7 +257,7 @@ class EngineClient:
     def on_message(self, message: Answer) -> None:
         """Hand the engine's words to whom they concern (called by the supervisor)."""
         if isinstance(message, StepMessage):
-            self.stats = message.stats
+            self.stats = message.stats or self.stats
             self.figures = message.figures or self.figures
             if any(self._leaving):
                 self._leaving = ([], self._leaving[0])

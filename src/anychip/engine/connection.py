@@ -77,7 +77,7 @@ class Connection:
             timeout = 0
             if len(self._buffer) > MAX_FRAME_BYTES:
                 break
-        return self._frames()
+        return self._frames() if self._buffer else []
 
     def receive_one(self, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
         """The next message, however long it takes. PeerGone where there is none."""

@@ -135,11 +135,13 @@ class Engine:
             self._timelines.lost(plan)
             return self.scheduler.fail(plan, str(error))
         self._timelines.landed(plan, begin, end)
-        self._noted("wait", begun, plan)
+        if self._profile is not None:
+            self._noted(self._profile, "wait", begun, plan)
         begun = time.monotonic()
         outputs = self.scheduler.commit(plan, result, end - begin)
         self.meter.landed(plan, end - begin, time.monotonic() - begun)
-        self._noted("commit", begun, plan)
+        if self._profile is not None:
+            self._noted(self._profile, "commit", begun, plan)
         self._check_when_idle()
         return outputs
 
@@ -167,11 +169,8 @@ class Engine:
             raise ValueError("no profile runs; start one with /start_profile")
         self._profile.end("asked")
 
-    def _noted(self, name: str, begun: float, plan: StepPlan | None) -> None:
+    def _noted(self, profile: Profile, name: str, begun: float, plan: StepPlan | None) -> None:
         """Have a profile know what was done since `begun`; forget one that is over."""
-        profile = self._profile
-        if profile is None:
-            return
         profile.doing(name, begun, plan)
         if profile.over:
             self._profile = self.runner.watching.watch = None
@@ -184,7 +183,8 @@ class Engine:
         begun = time.monotonic()
         plan = decide()
         self.meter.planned(time.monotonic() - begun)
-        self._noted("plan", begun, plan)
+        if self._profile is not None:
+            self._noted(self._profile, "plan", begun, plan)
         if plan is not None:
             if self._timelines:
                 self._timelines.planned(plan, self.scheduler.place_of)
@@ -193,8 +193,10 @@ class Engine:
 
     def _check_when_idle(self) -> None:
         """Look through the books between requests; a violation is a log line and a metric."""
+        if self.scheduler.has_work():
+            return
         now = time.monotonic()
-        if self.scheduler.has_work() or now - self._checked < CHECK_EVERY_S:
+        if now - self._checked < CHECK_EVERY_S:
             return
         self._checked = now
         for violation in self.scheduler.check():

@@ -207,11 +207,12 @@ class Looked(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class StepMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What one step did; with no outputs, the heartbeat of an idle engine.
 
-    figures: what was counted, now and then and before a rest.
+    figures: what was counted, now and then and before a rest. stats: the scheduler's books, with
+    the figures and where something came or ended; None: answers went on, and no more.
     """
 
     outputs: list[StepOutput]
-    stats: SchedulerStats
+    stats: SchedulerStats | None
     figures: EngineFigures | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from anychip.contract.errors import ChipError
@@ -97,15 +97,18 @@ class Meter:
 
     def _count(self, plan: StepPlan, seconds: float, commit_seconds: float) -> None:
         found, rows = self._figures, len(plan.rows)
-        tokens = plan.token_count
-        decoded = sum(len(row.tokens) for row in plan.rows[: plan.decoding])
+        tokens, decoded = plan.token_count, plan.decoding
+        if not plan.plain:
+            decoded = sum(len(row.tokens) for row in plan.rows[: plan.decoding])
         phase = "mixed" if 0 < plan.decoding < rows else "decode" if plan.decoding else "prefill"
         found.python_seconds["commit"] += commit_seconds
-        found.step_seconds.setdefault(phase, Buckets()).observe(seconds, STEP_SECONDS)
+        if phase not in found.step_seconds:
+            found.step_seconds[phase] = Buckets()
+        found.step_seconds[phase].observe(seconds, STEP_SECONDS)
         found.batch_rows.observe(rows, STEP_ROWS)
         found.batch_tokens.observe(tokens, STEP_TOKENS)
-        _add(found.step_tokens, decode=decoded, prefill=tokens - decoded)
-        _add(found.step_rows, decode=plan.decoding, prefill=rows - plan.decoding)
+        _add(found.step_tokens, decoded, tokens - decoded)
+        _add(found.step_rows, plan.decoding, rows - plan.decoding)
 
 
 def fact_of(error: ChipError) -> tuple[str, str]:
@@ -113,7 +116,6 @@ def fact_of(error: ChipError) -> tuple[str, str]:
     return error.fact.layer.value, error.fact.kind.value
 
 
-def _add(counts: dict[str, int], **more: int) -> None:
-    found: Mapping[str, int] = more
-    for phase, count in found.items():
-        counts[phase] = counts.get(phase, 0) + count
+def _add(counts: dict[str, int], decode: int, prefill: int) -> None:
+    counts["decode"] = counts.get("decode", 0) + decode
+    counts["prefill"] = counts.get("prefill", 0) + prefill

@@ -213,17 +213,27 @@ class EngineLoop:
     def run(self) -> None:
         """Serve until `Close`. PeerGone where the server has left."""
         self._looking.runs_the_loop()
-        while True:
-            wait_s = 0.0 if self._engine.has_work() else HEARTBEAT_S
-            for frame in self._connection.receive(wait_s):
-                for command in self._decoder.decode(frame).items:
-                    self._apply(command)
-            if self._closed:
-                return
-            outputs = self._engine.step() if self._engine.has_work() else []
-            self._connection.send(
-                StepMessage(outputs, self._engine.stats(), self._engine.figures())
-            )
+        while self.turn():
+            pass
+
+    def turn(self) -> bool:
+        """Take in what came, make one step, tell of it; False once `Close` has come."""
+        engine = self._engine
+        works = engine.has_work()
+        frames = self._connection.receive(0.0 if works else HEARTBEAT_S)
+        for frame in frames:
+            for command in self._decoder.decode(frame).items:
+                self._apply(command)
+            works = engine.has_work()
+        if self._closed:
+            return False
+        outputs = engine.step() if works else []
+        figures = engine.figures()
+        # While answers only go on, the books are told with the figures, now and then.
+        goes_on = outputs and not frames and not [output for output in outputs if output.finish]
+        stats = None if goes_on and figures is None else engine.stats()
+        self._connection.send(StepMessage(outputs, stats, figures))
+        return True
 
     def _apply(self, command: Command) -> None:
         if isinstance(command, Submit):

@@ -73,8 +73,10 @@ def facts_of(record: CallRecord) -> dict[str, Any]:
         "error": record.error and (record.error.code or record.error.kind),
         "trace": record.traceparent,
     }
+    if record.worker is not None:
+        found["worker"] = record.worker
     names = ("model", "id", "prompt_tokens", "cached_tokens", "output_tokens", "ttft", "finish")
-    return found | (dict.fromkeys(names) | _answer(record))
+    return found | (dict.fromkeys(names) | {"model": record.model} | _answer(record))
 
 
 def _answer(record: CallRecord) -> dict[str, Any]:
@@ -83,7 +85,6 @@ def _answer(record: CallRecord) -> dict[str, Any]:
         return {}
     usage, first = generation.usage(), generation.first_token
     return {
-        "model": record.model,
         "id": generation.rid,
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,

@@ -74,6 +74,7 @@ class CallRecord:
     request_id: the client's x-request-id, or a new one. status: None until an answer has begun.
     outcome: "complete", "disconnected" (the client left), or "cut" (the server broke it off).
     traced: whether spans are made of it; then `timelines` collects what the engine tells.
+    worker: who answered it, where a router passed it on.
     traceparent: what W3C Trace Context calls this call, for the answer and whoever is asked next.
     """
 
@@ -90,6 +91,7 @@ class CallRecord:
     bytes_out: int = 0
     ended: float | None = None
     model: str | None = None
+    worker: str | None = None
     error: Told | None = None
     traced: bool = False
     traceparent: str | None = None

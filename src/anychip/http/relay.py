@@ -6,9 +6,11 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from starlette.types import Receive
+
+from anychip.http.reuse import Attempt, noting_reuse
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,12 +31,13 @@ _KEPT_OPEN_S = 2.0
 class BadGateway(Exception):
     """The server behind gave no answer; the text says why.
 
-    unsent: no connection came about, so it surely knows nothing of the call.
+    kind: "connect": no connection came about, so it surely knows nothing of the call; "timeout":
+    it was silent for too long; "broken": the connection ended, or what came is no HTTP.
     """
 
-    def __init__(self, text: str, *, unsent: bool) -> None:
+    def __init__(self, text: str, kind: Literal["connect", "timeout", "broken"]) -> None:
         super().__init__(text)
-        self.unsent = unsent
+        self.kind = kind
 
 
 class BrokenOff(Exception):
@@ -71,19 +74,26 @@ class Answer:
             async for data in self._response.content.iter_any():
                 yield data
         except self._relay.errors as error:
-            raise BrokenOff(f"{self._base}: {error or type(error).__name__}") from error
+            raise BrokenOff(self._relay.told(self._base, error)) from error
 
 
 class Relay:
     """Connections to servers behind; `async with` opens and closes them.
 
     client: the package aiohttp, an extra, which who asks has looked for. connect_s: how long a
-    server may take to accept; how long it then takes to answer is its own decision. tls: whom to
-    trust behind https, None: as the system does.
+    server may take to accept; silent_s: how long it may then send nothing, None: its own decision.
+    tls: whom to trust behind https, None: as the system does.
     """
 
-    def __init__(self, client: Any, connect_s: float, tls: ssl.SSLContext | None = None) -> None:
-        self._client, self._connect_s, self._tls = client, connect_s, tls
+    def __init__(
+        self,
+        client: Any,
+        connect_s: float,
+        silent_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._client, self._tls = client, tls
+        self._connect_s, self._silent_s = connect_s, silent_s
         self.errors = (client.ClientError, asyncio.TimeoutError, OSError)
         self._unsent = (client.ClientConnectorError, client.ConnectionTimeoutError)
         self._session: aiohttp.ClientSession | None = None
@@ -94,10 +104,13 @@ class Relay:
             connector=client.TCPConnector(
                 limit=0, keepalive_timeout=_KEPT_OPEN_S, ssl=self._tls or True
             ),
-            timeout=client.ClientTimeout(total=None, sock_connect=self._connect_s),
+            timeout=client.ClientTimeout(
+                total=None, sock_connect=self._connect_s, sock_read=self._silent_s
+            ),
             auto_decompress=False,
             cookie_jar=client.DummyCookieJar(),
             skip_auto_headers=_AUTOMATIC,
+            trace_configs=[noting_reuse(client)],
         )
         return self
 
@@ -108,19 +121,34 @@ class Relay:
     @asynccontextmanager
     async def ask(self, call: Passed) -> AsyncIterator[Answer]:
         """The answer; leaving the block before its end closes the connection. Raises BadGateway."""
-        try:
-            response = await self._send(call)
-        except self.errors as error:
-            raise BadGateway(
-                f"{call.base}: {error or type(error).__name__}",
-                unsent=isinstance(error, self._unsent),
-            ) from error
+        response = await self._answered(call)
         try:
             yield Answer(response, self, call.base)
         finally:
             response.close()  # a whole answer has given its connection back by now
 
-    async def _send(self, call: Passed) -> aiohttp.ClientResponse:
+    async def _answered(self, call: Passed) -> aiohttp.ClientResponse:
+        """Sent again where the connection was an old one that the server had just closed."""
+        while True:
+            attempt = Attempt()
+            try:
+                return await self._send(call, attempt)
+            except self.errors as error:
+                kind = self._kind(error)
+                if kind == "broken" and attempt.is_worth_another:
+                    continue
+                raise BadGateway(self.told(call.base, error), kind) from error
+
+    def _kind(self, error: BaseException) -> Literal["connect", "timeout", "broken"]:
+        if isinstance(error, self._unsent):
+            return "connect"
+        return "timeout" if isinstance(error, asyncio.TimeoutError) else "broken"
+
+    def told(self, base: str, error: BaseException) -> str:
+        """An error in words, which some of aiohttp's lack."""
+        return f"{base}: {' '.join(str(error).split()) or type(error).__name__}"
+
+    async def _send(self, call: Passed, attempt: Attempt) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict
         from yarl import URL
 
@@ -137,6 +165,7 @@ class Relay:
             data=call.body or None,
             headers=CIMultiDict(headers),
             allow_redirects=False,
+            trace_request_ctx=attempt,
         )
         return response
 

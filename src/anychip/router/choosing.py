@@ -65,7 +65,7 @@ class PolicyOptions:
     """
 
     seed: int = 0
-    cache_threshold: float = 0.3
+    cache_threshold: float = 0.1
     balance_abs: float = 0.25
     balance_rel: float = 1.5
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -103,11 +105,12 @@ def staging_words(sizes: Sizes, *, states: bool = False) -> int:
 class Layout:
     """Where a step of some sizes is staged: kept, since most steps have the sizes of the last.
 
-    arrays: over the staging words, by name; floats: the sampler's, seen as float32. mask: where
-    the rows' masks lie; None: there are none.
+    arrays: over the staging words, by name; floats: the sampler's, seen as float32. views: all of
+    these without numpy, whose calls cost much where few numbers are written. mask: where the rows'
+    masks lie; None: there are none.
     """
 
-    __slots__ = ("arrays", "floats", "mask", "source", "target")
+    __slots__ = ("arrays", "floats", "mask", "source", "target", "views")
 
     def __init__(
         self, words: npt.NDArray[np.int32], buffer: Buffer, sizes: Sizes, *, states: bool = False
@@ -117,19 +120,20 @@ class Layout:
         count = max(section.end for section in found.values())
         self.arrays = {n: words[s.start : s.end] for n, s in found.items()}
         self.floats = {n: self.arrays[n].view(np.float32) for n in float_shapes(sizes)}
+        self.views = {n: found.data for n, found in (self.arrays | self.floats).items()}
         self.target = Tensor((count,), DType.INT32, buffer=buffer)
-        self.source = words[:count].data
+        self.source = words[:count].view(np.uint8).data
 
 
 def _put_sampled(
-    rows: tuple[Row, ...], arrays: dict[str, npt.NDArray[np.int32]], sampled: npt.NDArray[np.int32]
+    rows: tuple[Row, ...], arrays: dict[str, npt.NDArray[np.int32]], sampled: Sequence[int]
 ) -> None:
     """Replace every PREV by what its slot sampled in the step before."""
     tokens = arrays["tokens"]
     (places,) = np.nonzero(tokens == PREV)
     if len(places):
         slots = np.array([row.slot for row in rows], np.int32)
-        tokens[places] = sampled[slots[arrays["token_rows"][places]]]
+        tokens[places] = np.asarray(sampled, np.int32)[slots[arrays["token_rows"][places]]]
 
 
 def logit_rows(plan: StepPlan) -> list[Row]:
@@ -200,6 +204,7 @@ class Staging:
         self._layout = lru_cache(KEPT)(
             lambda sizes: Layout(self._words, self.buffer, sizes, states=states)
         )
+        self._plain: tuple[Layout, list[int], int] | None = None
 
     def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
         """Index pairs over the staging words."""
@@ -217,14 +222,29 @@ class Staging:
         self,
         plan: StepPlan,
         sizes: Sizes,
-        sampled: npt.NDArray[np.int32],
+        sampled: Sequence[int],
         entries: Entries = NO_ENTRIES,
     ) -> None:
         """Write a plan's arrays, but for the masks, and queue their copy to the device.
 
-        sampled: tokens of the step before by slot, int32 [max_running], for PREV.
+        sampled: tokens of the step before by slot, for PREV.
         """
         layout = self._layout(sizes)
+        if plan.plain:
+            self._fill_plain(plan, sizes, layout, sampled)
+        else:
+            self._fill_any(plan, sizes, layout, sampled, entries)
+        self._memory.copy_in(layout.target, layout.source)
+
+    def _fill_any(
+        self,
+        plan: StepPlan,
+        sizes: Sizes,
+        layout: Layout,
+        sampled: Sequence[int],
+        entries: Entries,
+    ) -> None:
+        self._plain = None
         self._fill_tokens(plan.rows, sizes, layout.arrays)
         if self._states:
             layout.arrays["state_from"][:] = [row.state_from for row in plan.rows]
@@ -239,7 +259,50 @@ class Staging:
             _put_entries(layout, entries)
         if sizes.choice.top >= 0:
             layout.arrays["given"][:] = given_tokens(plan)
-        self._memory.copy_in(layout.target, layout.source)
+
+    def _fill_plain(
+        self, plan: StepPlan, sizes: Sizes, layout: Layout, sampled: Sequence[int]
+    ) -> None:
+        """Most steps: those of the rows before, one position further."""
+        rows, views = plan.rows, layout.views
+        slots, starts = [row.slot for row in rows], [row.start for row in rows]
+        if self._plain == (layout, slots, self._tables.version - len(plan.changes)):
+            for change in plan.changes:
+                first = slots.index(change.slot) * sizes.pages + change.first
+                views["page_table"][first : first + len(change.pages)] = array("i", change.pages)
+        else:
+            self._fill_order(sizes, slots, layout.arrays)
+        self._plain = layout, slots, self._tables.version
+        size, pages = self._page_size, self._tables.view
+        tokens = [row.tokens[0] for row in rows]
+        if PREV in tokens:
+            tokens = [
+                sampled[slot] if token == PREV else token
+                for slot, token in zip(slots, tokens, strict=True)
+            ]
+        places = [
+            pages[slot, start // size] * size + start % size
+            for slot, start in zip(slots, starts, strict=True)
+        ]
+        views["tokens"][:] = array("i", tokens)
+        views["positions"][:] = array("i", starts)
+        views["slots"][:] = array("i", places)
+        views["kv_lens"][:] = array("i", [start + 1 for start in starts])
+        if self._states:
+            views["state_from"][:] = array("i", [row.state_from for row in rows])
+            views["state_to"][:] = array("i", [row.state_to for row in rows])
+        if not sizes.choice.greedy:
+            views["top_k"][:] = array("i", [row.top_k for row in rows])
+            for name in FLOAT_INPUTS:
+                views[name][:] = array("f", [getattr(row, name) for row in rows])
+
+    def _fill_order(
+        self, sizes: Sizes, slots: list[int], arrays: dict[str, npt.NDArray[np.int32]]
+    ) -> None:
+        """What stays as it is while the rows and their pages do."""
+        arrays["page_table"][:] = self._tables.pages[slots, : sizes.pages].reshape(-1)
+        arrays["token_rows"][:] = arrays["last"][:] = self._counted[: sizes.rows]
+        arrays["cu_q"][:] = self._counted[: sizes.rows + 1]
 
     def masks(self, sizes: Sizes) -> npt.NDArray[np.int32]:
         """Where the masks of the step are written, [R, W]: all of them before `copy_masks`."""
@@ -259,18 +322,10 @@ class Staging:
         starts = np.array([row.start for row in rows], np.int32)
         tables = self._tables.pages[[row.slot for row in rows], : sizes.pages]
         count = len(rows)
-        if sizes.tokens == count:  # a token a row: most steps, and each costs Python's time
-            token_rows, positions, ends = (
-                self._counted[:count],
-                starts,
-                self._counted[1 : count + 1],
-            )
-            lengths = starts + 1
-        else:
-            counts = np.array([len(row.tokens) for row in rows], np.int32)
-            ends, lengths = np.cumsum(counts, dtype=np.int32), starts + counts
-            token_rows = np.repeat(self._counted[:count], counts)
-            positions = self._counted[: sizes.tokens] + (lengths - ends)[token_rows]
+        counts = np.array([len(row.tokens) for row in rows], np.int32)
+        ends, lengths = np.cumsum(counts, dtype=np.int32), starts + counts
+        token_rows = np.repeat(self._counted[:count], counts)
+        positions = self._counted[: sizes.tokens] + (lengths - ends)[token_rows]
         page, offset = np.divmod(positions, self._page_size)
         arrays["tokens"][:] = [token for row in rows for token in row.tokens]
         arrays["positions"][:] = positions

@@ -56,20 +56,25 @@ class Programs:
         self._plan, self._chip, self._decide = plan, chip, decide
         self._operands, self._grow = operands, grow
         self._kept: OrderedDict[Sizes, StepProgram] = OrderedDict()
+        self._last: tuple[Sizes, StepProgram] | None = None
 
     def get(self, sizes: Sizes) -> StepProgram:
-        """The program of these sizes."""
+        """The program of these sizes: mostly that of the step before."""
+        if self._last is not None and self._last[0] == sizes:
+            return self._last[1]
         program = self._kept.get(sizes)
         if program is None:
             program = self._kept[sizes] = self._make(sizes)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(sizes)
+        self._last = sizes, program
         return program
 
     def forget(self) -> None:
         """Bind all anew: what they are given lies elsewhere now."""
         self._kept.clear()
+        self._last = None
 
     def _make(self, sizes: Sizes) -> StepProgram:
         operands = self._operands(sizes)

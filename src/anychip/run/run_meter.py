@@ -34,17 +34,14 @@ class RunMeter:
     def ran(self, begun: float, shapes: Shapes, timed: TimedSteps) -> None:
         """A step that began at `begun` is over."""
         now = time.monotonic()
-        self.figures.seconds += now - begun
-        self._guard(lambda: self._take_over(shapes, timed, now))
-        self.figures.errors = self._guard.errors
-
-    def _take_over(self, shapes: Shapes, timed: TimedSteps, now: float) -> None:
         found = self.figures
+        found.seconds += now - begun
         found.masks, found.operators = shapes.masks.seconds, timed.operators
         found.host_calls, found.host_bytes = self._host.calls, self._host.nbytes
         if self._looked is None or now - self._looked >= MEMORY_EVERY_S:
             self._looked = now
-            self._look()
+            self._guard(self._look)
+            found.errors = self._guard.errors
 
     def _look(self) -> None:
         if self._has_pool:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Buffer
@@ -27,7 +25,7 @@ from anychip.run.programs import Programs, StepProgram
 from anychip.run.run_meter import RunMeter
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
-from anychip.run.timed_run import TimedSteps, run_timed
+from anychip.run.timed_run import TimedSteps, Told, run_timed
 from anychip.run.watched import StepWatch, WatchedMemory, Watching
 from anychip.run.weights import DeviceWeights
 
@@ -57,6 +55,7 @@ class Runner:
     ) -> None:
         """arena: bytes of scratch, from `memory_plan.workspace_bytes`. Raises ChipError."""
         self._chip, self._plan, self._weights = chip, plan, weights
+        self._page_size, self._most_pages = plan.group.page_size, plan.most_pages
         self.watching = Watching()
         self._memory = WatchedMemory(chip.memory, self.watching)
         self._tables = PageTables(limits.max_running, plan.most_pages)
@@ -76,8 +75,8 @@ class Runner:
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
         )
-        self._sampled = np.zeros(limits.max_running, np.int32)  # by slot, in the step before
-        self._drawn = np.zeros(self._largest.samples, np.int32)
+        self._sampled = [0] * limits.max_running  # by slot, in the step before
+        self._drawn = memoryview(array("i", [0] * self._largest.samples))
         self.host_traffic = HostTraffic()
         self.meter = RunMeter(chip.memory, self.host_traffic)
         self.timed = TimedSteps()
@@ -97,23 +96,34 @@ class Runner:
         return result
 
     def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
-        self._host_pages.run(plan.moves)
-        self._tables.apply(plan.changes)
+        if plan.moves:
+            self._host_pages.run(plan.moves)
+        if plan.changes:
+            self._tables.apply(plan.changes)
+        if plan.plain:
+            sizes = sizes_of(plan, self._page_size, self._most_pages)
+            self._staging.fill(plan, sizes, self._sampled)
+        else:
+            sizes = self._fill_shaped(plan)
+        program = self._compute(plan, sizes, watch)
+        self.last = program
+        return self._result(plan, program, sizes)
+
+    def _fill_shaped(self, plan: StepPlan) -> Sizes:
+        """Fill the index arrays of a step some of whose logits may be shaped."""
         self.shapes.begin(plan)
         entries = self.shapes.entries(plan)
         sizes = sizes_of(
             plan,
-            self._plan.group.page_size,
-            self._plan.most_pages,
+            self._page_size,
+            self._most_pages,
             entries=len(entries.rows),
             mask_words=self.shapes.mask_words(plan),
         )
         if sizes.choice.entries > self._largest.choice.entries:
             self._grow_staging(sizes.choice.entries)
         self._staging.fill(plan, sizes, self._sampled, entries)
-        program = self._compute(plan, sizes, watch)
-        self.last = program
-        return self._result(plan, program, sizes)
+        return sizes
 
     def _compute(self, plan: StepPlan, sizes: Sizes, watch: StepWatch | None) -> StepProgram:
         masks = None
@@ -123,17 +133,23 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
-        begun, before_late = time.monotonic(), partial(self._copy_masks, masks, sizes)
-        if watch is not None and watch.operators:
-            run_timed(program, self._chip.queue, before_late, watch.operator)
-        elif self.timed.is_due():
-            run_timed(program, self._chip.queue, before_late, self.timed.told)
+        begun = time.monotonic()
+        told = self._wants_operators(watch)
+        if told is not None:
+            run_timed(program, self._chip.queue, partial(self._copy_masks, masks, sizes), told)
         else:
             program.run()
-            before_late()
-            program.run_late()
+            if masks is not None:
+                self._copy_masks(masks, sizes)
+                program.run_late()
         self.meter.on_chip(begun)
         return program
+
+    def _wants_operators(self, watch: StepWatch | None) -> Told | None:
+        """Who is told of each operator of this step; None, mostly: nobody."""
+        if watch is not None and watch.operators:
+            return watch.operator
+        return self.timed.told if self.timed.is_due() else None
 
     def _copy_masks(self, masks: Future[None] | None, sizes: Sizes) -> None:
         if masks is not None:
@@ -141,9 +157,11 @@ class Runner:
             self._staging.copy_masks(sizes)
 
     def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
-        tokens = emitted(plan, tokens_of_rows(plan, self._read_tokens(program, sizes)))
-        self._sampled[[row.slot for row in plan.rows]] = tokens
-        if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
+        drawn = self._read_tokens(program, sizes)
+        tokens = tuple(drawn) if plan.plain else emitted(plan, tokens_of_rows(plan, drawn))
+        for row, token in zip(plan.rows, tokens, strict=True):
+            self._sampled[row.slot] = token
+        if plan.plain or (sizes.choice.top < 0 and not any(row.shaped for row in plan.rows)):
             return StepResult(tokens=tokens)
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
@@ -156,12 +174,11 @@ class Runner:
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
         tokens, begun = self._drawn[: sizes.samples], time.monotonic()
         if sizes.samples:
-            self._memory.copy_out(program.tokens, tokens.data)
+            self._memory.copy_out(program.tokens, tokens.cast("B"))
         else:
             self._chip.queue.synchronize(None)
         self.meter.on_chip(begun)
-        found: list[int] = tokens.tolist()
-        return found
+        return tokens.tolist()
 
     def _grow_arena(self, error: ArenaTooSmall) -> None:
         """Plans bound before keep the old arena, so it stays. Raises ChipError (out of memory)."""
@@ -170,9 +187,8 @@ class Runner:
         self._allocated.callback(self._chip.memory.free, self._arena)
 
     def _stage(self, owner: ExitStack) -> Staging:
-        memory, page_size = self._memory, self._plan.group.page_size
-        states = self._plan.states is not None
-        staging = Staging(memory, self._largest, self._tables, page_size, states=states)
+        memory, states = self._memory, self._plan.states is not None
+        staging = Staging(memory, self._largest, self._tables, self._page_size, states=states)
         owner.callback(memory.free, staging.buffer)
         return staging
 
@@ -182,8 +198,8 @@ class Runner:
         What programs hold of the old words is forgotten with them; those words stay.
         """
         log.warning("a step changes up to %d logits; taking more from the headroom", entries)
-        choice = replace(self._largest.choice, entries=entries)
-        self._largest = replace(self._largest, choice=choice)
+        choice = self._largest.choice._replace(entries=entries)
+        self._largest = self._largest._replace(choice=choice)
         self._staging = self._stage(self._allocated)
         self._programs.forget()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from anychip.plan import Row, StepPlan
 from anychip.request import NO_LOGPROBS
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """How the tokens of a step are chosen, and what is told of them.
 
     greedy: no row needs noise. entries: logits that are changed one by one, K of all rows
@@ -27,8 +26,7 @@ GREEDY = Choice()
 SAMPLED = Choice(greedy=False)
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """T tokens, B rows, R of them or of their positions with logits, M pages a row.
 
     M grows in powers of two, so that a decoding sequence meets few different programs.
@@ -62,6 +60,8 @@ def sizes_of(
 
     entries, mask_words: what those rows need whose logits are shaped.
     """
+    if plan.plain:
+        return _plain_sizes(plan, page_size, most_pages)
     longest = max(row.start + len(row.tokens) for row in plan.rows)
     wanted = max(_top(row) for row in plan.rows)
     return Sizes(
@@ -76,6 +76,13 @@ def sizes_of(
             top=min(top for top in _TOPS if top >= wanted),
         ),
     )
+
+
+def _plain_sizes(plan: StepPlan, page_size: int, most_pages: int) -> Sizes:
+    rows = plan.rows
+    count, longest = len(rows), max([row.start for row in rows]) + 1
+    choice = SAMPLED if max([row.temperature for row in rows]) else GREEDY
+    return Sizes(count, count, count, table_width(-(-longest // page_size), most_pages), choice)
 
 
 def _top(row: Row) -> int:

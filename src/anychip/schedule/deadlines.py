@@ -28,9 +28,9 @@ def end_overdue(state: State, options: SchedulerOptions, now: float) -> None:
 
 def someone_is_overdue(state: State, options: SchedulerOptions, now: float) -> bool:
     """Whether `end_overdue` would end anyone."""
-    limits = {False: options.waiting_timeout_s, True: options.running_timeout_s}
-    if limits == {False: None, True: None}:
+    if options.waiting_timeout_s is None and options.running_timeout_s is None:
         return False
+    limits = {False: options.waiting_timeout_s, True: options.running_timeout_s}
     for sequence in state.by_id.values():
         limit = limits[sequence.admitted]
         if limit is not None and now - sequence.since > limit:

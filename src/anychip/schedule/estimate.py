@@ -64,7 +64,8 @@ class OutputEstimate:
 
     def stepped(self) -> None:
         """Forget a little of it with every step in which somebody decoded."""
-        self._raised = max(0.0, self._raised - self._fade)
+        if self._raised:
+            self._raised = max(0.0, self._raised - self._fade)
 
     def idle(self) -> None:
         """Nothing runs or waits: nobody is left of those that the caution was for."""

@@ -44,6 +44,7 @@ class Pace:
     def __init__(self, target_s: float | None) -> None:
         self._target_s = target_s
         self._alone: deque[float] = deque(maxlen=3)
+        self._alone_s = 0.0  # the median of these
         self._per_token: deque[float] = deque(maxlen=9)
         self._mixed_steps = 0
         self._saved_s = 0.0
@@ -70,12 +71,13 @@ class Pace:
         """Take in what a step took. decoding: its rows with one token of a running answer."""
         if not prefill_tokens:
             self._alone.append(seconds)
+            self._alone_s = median(self._alone)
             self._mixed_steps = 0
             self._save(0.0)
         elif decoding:
             self._mixed_steps += 1
             if self._alone:
-                extra = max(0.0, seconds - median(self._alone))
+                extra = max(0.0, seconds - self._alone_s)
                 self._per_token.append(extra / prefill_tokens)
                 self._save(max(extra, self._burst_s))  # however much of it was used
         elif not self._per_token:
@@ -84,7 +86,7 @@ class Pace:
     @property
     def _earned_s(self) -> float:
         """What a step adds to the time for prefill."""
-        alone = median(self._alone)
+        alone = self._alone_s
         if self._target_s is None:
             return FAIR_EXTRA * alone * self._weight
         return max(self._target_s - alone, LEAST_EXTRA * alone)
@@ -92,12 +94,12 @@ class Pace:
     @property
     def _burst_s(self) -> float:
         """What a mixed step takes on top of decoding alone."""
-        return max(self._earned_s, MOST_EXTRA * median(self._alone))
+        return max(self._earned_s, MOST_EXTRA * self._alone_s)
 
     def _save(self, spent_s: float) -> None:
         earned = self._earned_s
         saved = self._saved_s + earned - spent_s
-        most = max(SAVED_STEPS * earned, self._burst_s)
+        most = max(SAVED_STEPS * earned, MOST_EXTRA * self._alone_s)
         self._saved_s = min(max(saved, -OWED_STEPS * earned), most)
 
 

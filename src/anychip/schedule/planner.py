@@ -32,6 +32,7 @@ class Planner:
         self._rows: list[Row] = []
         self._changes: list[TableChange] = []
         self._starts: list[SlotStart] = []
+        self._plain = True
         # Every running request may need one of a step's logit rows to sample.
         self._score_rows = max(1, state.limits.logit_rows - state.slots)
         self._budget = state.limits.step_tokens
@@ -47,8 +48,9 @@ class Planner:
             state.counters.preemptions += 1
             state.retract(victim)
         self._decode(state.decoding.values())
-        self._limit_prefill()
-        self._prefill()
+        if state.prefilling or state.queue:
+            self._limit_prefill()
+            self._prefill()
         # No row although some wait: only prefills run and none of them gets a page. One gives
         # way at a time; the last one alone always fits, or is told that it never will.
         while not self._rows and (state.prefilling or state.queue):
@@ -64,16 +66,19 @@ class Planner:
         grammar may force tokens behind the one that is being sampled, or has.
         """
         state = self._state
-        if state.options.jump_forward and any(s.may_jump and s.pending for s in state.running()):
+        running, jumps = state.running(), state.options.jump_forward
+        if jumps and [s for s in running if s.may_jump and s.pending]:
             return None
-        if any(s.left > 1 for s in state.decoding.values()):  # or its forced tokens wait for ever
+        # Whose forced tokens wait would wait for ever.
+        if [s for s in state.decoding.values() if s.left > 1]:
             return None
-        decoding = [s for s in state.running() if s.decodes(state.limits.context_length)]
+        decoding = [s for s in running if s.decodes(state.limits.context_length)]
         if pages_missing(state, decoding) > state.store.available or urgent_victims(state):
             return None
         self._decode(decoding)
-        self._limit_prefill()
-        self._prefill()
+        if state.prefilling or state.queue:
+            self._limit_prefill()
+            self._prefill()
         return self._plan(step)
 
     def _plan(self, step: int) -> StepPlan | None:
@@ -88,18 +93,17 @@ class Planner:
             changes=tuple(self._changes),
             moves=self._state.store.take_moves(),
             starts=tuple(self._starts),
+            plain=self._plain,
         )
 
     def _decode(self, sequences: Iterable[Sequence]) -> None:
         sequences = list(sequences)
-        if any(s.left == 1 for s in sequences):
+        self.decoding += len(sequences)
+        may_jump = [s for s in sequences if s.may_jump]
+        if may_jump and any(s.left == 1 for s in sequences):
             self._forced_budget = FORCED_BESIDE_OTHERS
-        may_jump = []
         for sequence in sequences:
-            self.decoding += 1
-            if sequence.may_jump:
-                may_jump.append(sequence)
-            else:
+            if not sequence.may_jump:
                 self._add(sequence, 1)
         while may_jump:
             sequence = may_jump.pop()
@@ -161,10 +165,9 @@ class Planner:
             self._score_rows -= row.logit_rows - row.sample
 
     def _add(self, sequence: Sequence, count: int) -> Row:
-        store = self._state.store
-        missing = store.pages_for(sequence.planned + count) - len(sequence.pages)
-        if missing > 0:
-            sequence.pages += store.take(missing)
+        end, store = sequence.computed + sequence.ahead + count, self._state.store
+        if end > len(sequence.pages) * store.page_size:
+            sequence.pages += store.take(store.pages_for(end) - len(sequence.pages))
         # Only a row carries its slot's changes: where the step fails, every sequence whose
         # table the runner may have missed ends with it.
         if sequence.dirty_from < len(sequence.pages):
@@ -175,6 +178,7 @@ class Planner:
         if self._state.limits.recurrent:
             row = self._with_state(sequence, row)
         sequence.take_off(row)
+        self._plain = self._plain and count == 1 and row.sample and sequence.is_plain
         self._rows.append(row)
         self.sequences.append(sequence)
         self._budget -= count

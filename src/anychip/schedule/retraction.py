@@ -33,7 +33,10 @@ def make_room_for_decodes(state: State) -> None:
     Progress: whoever is retracted here had a token since its admission, or makes way for one
     that gets a token in this very step; tokens are kept, so this cannot go on for ever.
     """
-    for sequence in _at_page_end(state, state.decoding.values()):
+    at_page_end = _at_page_end(state, state.decoding.values())
+    if not at_page_end:
+        return
+    for sequence in at_page_end:
         # It holds every page there is, so nothing is left to evict and nobody to retract.
         if len(sequence.pages) >= state.limits.pages:
             state.end(sequence, FinishReason.ERROR, error=too_long(state, sequence))
@@ -61,4 +64,4 @@ def pages_missing(state: State, decoding: Iterable[Sequence]) -> int:
 
 def _at_page_end(state: State, decoding: Iterable[Sequence]) -> list[Sequence]:
     size = state.limits.page_size
-    return [s for s in decoding if s.planned == len(s.pages) * size]
+    return [s for s in decoding if s.computed + s.ahead == len(s.pages) * size]

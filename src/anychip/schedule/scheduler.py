@@ -73,6 +73,7 @@ class Scheduler:
         self._clock = clock
         self._eos_ids = eos_ids
         self._flights: deque[_Flight] = deque()
+        self._aborting = False  # some running request is to end with the step in flight
 
     def add(self, request: Request) -> None:
         """Queue a request. RequestRefused (QueueFull where it is only too many) changes nothing."""
@@ -101,7 +102,7 @@ class Scheduler:
         if sequence is None:
             return False
         if self._flights and sequence.slot >= 0:
-            sequence.aborted = True
+            sequence.aborted = self._aborting = True
         else:
             self._state.end(sequence, FinishReason.ABORT)
         return True
@@ -152,14 +153,17 @@ class Scheduler:
             self._pace.measured(flight.decoding, plan.token_count - flight.decoding, seconds)
         if flight.decoding:
             self._state.estimate.stepped()
+        state, tokens = self._state, result.tokens
         for index, (sequence, row) in enumerate(zip(flight.sequences, plan.rows, strict=True)):
-            if self._state.by_id.get(sequence.request.id) is not sequence:
+            if state.by_id.get(sequence.request.id) is not sequence:
                 continue  # it ended with the step before, this one was surplus
             sequence.land(row)
             if index in result.errors:
                 self._end_impossible(sequence, result.errors[index])
-            elif row.sample and result.tokens[index] == NOT_SAMPLED:
-                self._state.end_spoiled(sequence, NOT_NUMBERS)
+            elif row.sample and tokens[index] == NOT_SAMPLED:
+                state.end_spoiled(sequence, NOT_NUMBERS)
+            elif plan.plain and sequence.request.id not in state.prefilling:
+                self._go_on(sequence, tokens[index])
             elif not sequence.aborted:
                 self._advance(sequence, row, index, result)
         self._end_aborted()
@@ -245,9 +249,21 @@ class Scheduler:
             self._flights.append(_Flight(plan, planner.sequences, planner.decoding))
         return plan
 
+    def _go_on(self, sequence: Sequence, token: int) -> None:
+        """Most rows: a running answer has one token more, and nothing else is told of it."""
+        if sequence.aborted:
+            return
+        sequence.tokens.append(token)
+        finish = sequence.end_after(token, self._eos_ids, self._state.limits.context_length)
+        if finish is None:
+            self._state.emit_token(sequence, token)
+        else:
+            self._state.end(sequence, finish, produced=Produced((token,)))
+
     def _advance(self, sequence: Sequence, row: Row, index: int, result: StepResult) -> None:
-        state, name = self._state, sequence.request.id
-        if name in state.prefilling:
+        state = self._state
+        prefills = sequence.request.id in state.prefilling
+        if prefills:
             state.share(sequence)
         scores = result.scores.get(index, ())
         if not row.sample:
@@ -261,7 +277,7 @@ class Scheduler:
             state.end(sequence, finish, produced=produced)
             return
         state.emit(sequence, produced)
-        if name in state.prefilling:
+        if prefills:
             state.decode(sequence)
 
     def _end_impossible(self, sequence: Sequence, error: str) -> None:
@@ -272,7 +288,9 @@ class Scheduler:
         self, sequence: Sequence, index: int, result: StepResult
     ) -> tuple[tuple[int, ...], FinishReason | None]:
         """Add the sampled token, and those forced behind it, up to one that ends the answer."""
-        tokens = (result.tokens[index], *result.forced.get(index, ()))
+        tokens: tuple[int, ...] = (result.tokens[index],)
+        if index in result.forced:
+            tokens += result.forced[index]
         for count, token in enumerate(tokens, 1):
             sequence.tokens.append(token)
             finish = sequence.end_after(token, self._eos_ids, self._state.limits.context_length)
@@ -286,7 +304,8 @@ class Scheduler:
         if not state.by_id:
             return
         end_overdue(state, state.options, state.now)
-        force_retraction(state)
+        if state.hooks.force_retract_every:
+            force_retraction(state)
         self._retry_those_that_wait()
 
     def _retry_those_that_wait(self) -> None:
@@ -294,9 +313,13 @@ class Scheduler:
             self._state.admission_blocked = False
 
     def _end_aborted(self) -> None:
+        if not self._aborting:
+            return
         for sequence in self._state.running():
             if sequence.aborted:
                 self._state.end(sequence, FinishReason.ABORT)
+        # One that was retracted meanwhile ends when it runs again.
+        self._aborting = any(sequence.aborted for sequence in self._state.by_id.values())
 
 
 def _tier_stats(tier: HostTier | None) -> dict[str, int]:
@@ -326,6 +349,9 @@ def _refuse_mismatch(plan: StepPlan, result: StepResult) -> None:
         raise ValueError(
             f"step {plan.step} has {len(plan.rows)} rows, the result {len(result.tokens)} tokens"
         )
+    least, most = min(result.tokens), max(result.tokens)
+    if plan.plain and not result.forced and least >= NOT_SAMPLED and most < TOKEN_IDS:
+        return
     for index, (row, token) in enumerate(zip(plan.rows, result.tokens, strict=True)):
         if index in result.forced and not row.sample:
             raise ValueError(

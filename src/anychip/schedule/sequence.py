@@ -30,7 +30,8 @@ class Sequence:
     computes what both share, up to position follows_until.
     score_next: the first token of the prompt whose probability nobody has asked the runner for;
     prompt_length where none is left. may_jump: a grammar may force tokens behind a sampled one,
-    which are then computed together; not where their probabilities are wanted. start_due: the
+    which are then computed together; not where their probabilities are wanted. is_plain: nothing
+    but tokens is wanted of it, chosen by temperature and thresholds alone. start_due: the
     runner has to be told how to shape its logits.
     state_at: the slot of its recurrent state behind `planned` positions; 0: it has none. coming:
     snapshots that steps in flight write, or that have just landed: position -> slot. stops:
@@ -49,6 +50,7 @@ class Sequence:
         "dirty_from",
         "follows",
         "follows_until",
+        "is_plain",
         "may_jump",
         "node",
         "noise",
@@ -88,6 +90,8 @@ class Sequence:
         self.retractions = 0
         self.may_jump = params.grammar is not None and params.logprobs < 0
         asked = params.prompt_logprobs >= 0
+        told = asked or params.logprobs >= 0
+        self.is_plain = not (told or params.emit or params.shapes_logits)
         self.score_next = params.prompt_logprobs_from if asked else self.prompt_length
         self.forget_place()
 
@@ -118,8 +122,8 @@ class Sequence:
 
     def remaining(self, context_length: int) -> int:
         """Tokens that it may still produce."""
-        allowed = self.request.params.max_tokens - self.output_length
-        return min(allowed, context_length - len(self.tokens))
+        allowed = self.request.params.max_tokens + self.prompt_length
+        return min(allowed, context_length) - len(self.tokens)
 
     @property
     def is_scored(self) -> bool:
@@ -134,7 +138,7 @@ class Sequence:
     @property
     def left(self) -> int:
         """Positions that no step computes yet, that of a token about to be sampled included."""
-        return len(self.tokens) + self.pending - self.planned
+        return len(self.tokens) + self.pending - self.computed - self.ahead
 
     def within(self, size: int, score_rows: int) -> int:
         """Return how much of a chunk can be computed where so many tokens can be scored."""
@@ -156,18 +160,18 @@ class Sequence:
         The last position samples; PREV stands for the one that a step in flight samples. A greedy
         row's noise is never read and stays 0.
         """
-        start = self.planned
+        start, length = self.computed + self.ahead, len(self.tokens)
         end = start + count
-        tokens = tuple(self.tokens[start:end]) or (PREV,)
-        params, score = self.request.params, self._score(start, end)
-        if end < len(self.tokens):
+        tokens = tuple(self.tokens[start:end]) if start < length else (PREV,)
+        params, score = self.request.params, None if self.is_plain else self._score(start, end)
+        if end < length:
             return Row(slot=self.slot, tokens=tokens, start=start, sample=False, score=score)
         return Row(
             slot=self.slot,
             tokens=tokens,
             start=start,
             sample=True,
-            shaped=params.shapes_logits,
+            shaped=not self.is_plain and params.shapes_logits,
             logprobs=params.logprobs,
             score=score,
             temperature=self.temperature,

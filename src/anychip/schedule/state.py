@@ -226,6 +226,19 @@ class State:
             )
         )
 
+    def emit_token(self, sequence: Sequence, token: int) -> None:
+        """Put an output into the outbox that is one token of an answer that goes on."""
+        self.counters.generated_tokens += 1
+        self.outbox.append(
+            StepOutput(
+                request_id=sequence.request.id,
+                token_ids=(token,),
+                cached_tokens=sequence.cached_tokens,
+                retractions=sequence.retractions,
+                admitted_at=sequence.since,
+            )
+        )
+
     def tell_table(self, sequence: Sequence) -> TableChange:
         """Return the change that brings the slot's table up to date."""
         first = sequence.dirty_from

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from anychip.http.call_record import CallRecord, Recorded
+from anychip.http.span_node import (
+    Attribute,
+    Attributes,
+    SpanEvent,
+    SpanNode,
+    call_attributes,
+    without_none,
+)
 from anychip.request import Doing, Mark, Request
-
-Attribute = str | int | float | bool | tuple[str, ...]
-Attributes = dict[str, Attribute]
 
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
@@ -21,53 +24,13 @@ _OPERATIONS = {
 }
 
 
-class SpanEvent(NamedTuple):
-    """A moment within a span, monotonic seconds."""
-
-    name: str
-    at: float
-    attributes: Attributes
-
-
-@dataclass
-class SpanNode:
-    """One span and those inside it; monotonic seconds. error: its type, where it failed."""
-
-    name: str
-    begin: float
-    end: float
-    attributes: Attributes = field(default_factory=dict)
-    events: list[SpanEvent] = field(default_factory=list)
-    children: list[SpanNode] = field(default_factory=list)
-    error: str | None = None
-
-
 def server_attributes(record: CallRecord, route: str | None) -> Attributes:
     """Of the call's own span, at its end."""
-    found: dict[str, Attribute | None] = {
-        "http.request.method": record.method,
-        "url.path": record.path,
-        "http.route": route,
-        "http.response.status_code": record.status,
-        "http.request.body.size": record.bytes_in,
-        "http.response.body.size": record.bytes_out,
-        "error.type": server_error_type(record),
-        "anychip.call.id": record.request_id,
-        "anychip.call.outcome": record.outcome,
-    }
+    found = call_attributes(record, route)
     generation = record.generation
     if generation is not None:
-        found |= _generation_attributes(record, generation)
-    return _without_none(found)
-
-
-def server_error_type(record: CallRecord) -> str | None:
-    """The error's code, or else its kind, or else the status; None where all went well."""
-    if record.error is not None:
-        return record.error.code or record.error.kind
-    if record.status is not None and record.status >= 400:
-        return str(record.status)
-    return None
+        found |= without_none(_generation_attributes(record, generation))
+    return found
 
 
 def _generation_attributes(
@@ -109,7 +72,7 @@ def children_of(record: CallRecord) -> list[SpanNode]:
     ):
         marks = record.timelines.get(request.id, ())
         node = _sequence(request, marks, generation.started, ended)
-        node.attributes |= _without_none(
+        node.attributes |= without_none(
             {"anychip.choice": index, "anychip.finish_reason": finish or "cut short"}
         )
         found.append(node)
@@ -166,7 +129,3 @@ def _step_event(mark: Mark) -> SpanEvent:
     if mark.steps > 1:
         attributes["anychip.steps"] = mark.steps
     return SpanEvent("chunk" if mark.doing is Doing.PREFILL else "step", mark.begin, attributes)
-
-
-def _without_none(given: Mapping[str, Attribute | None]) -> Attributes:
-    return {name: value for name, value in given.items() if value is not None}

@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import OrderedDict
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
-from anychip.config import ServeConfig
-from anychip.engine.messages import StartError
 from anychip.http.call_record import CallRecord
+from anychip.http.span_node import error_type
+from anychip.http.tracing import CallSpans, fail, open_provider, wall
 from anychip.request import Mark
-from anychip.server.span_tree import (
-    SpanNode,
-    children_of,
-    server_attributes,
-    server_error_type,
-)
+from anychip.server.span_tree import children_of, server_attributes
+from anychip.settings.logs import CallLogSettings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
-    from starlette.datastructures import Headers
 
 log = logging.getLogger("anychip.server")
 
@@ -35,43 +27,16 @@ PATIENCE_S = 2.0
 """How long a call that is over waits for the engine's last word about it."""
 MOST_EARLY = 4096
 """Timelines that are kept for calls that are not over; the oldest are forgotten beyond."""
-MOST_EVENTS = 1024
-SEND_TIMEOUT_S = 5.0
-SEND_EVERY_MS = 1000
 
 
-class Tracing:
+class Tracing(CallSpans):
     """Makes spans of calls. Belongs to one event loop."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415 (an extra)
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 (an extra)
-            TraceContextTextMapPropagator,
-        )
-
-        self._provider = provider
-        self._tracer = provider.get_tracer("anychip")
-        self._propagator = TraceContextTextMapPropagator()
-        self._kind = SpanKind.SERVER
+        super().__init__(provider)
         self._spans: dict[str, tuple[CallRecord, Span]] = {}  # over, but not yet told
         self._waiting: dict[str, CallRecord] = {}  # by the engine's id
         self._early: OrderedDict[str, tuple[Mark, ...]] = OrderedDict()
-
-    def begin(self, record: CallRecord, headers: Headers) -> Span:
-        """The call's span. It is recorded where its caller's decision, or else chance, says so."""
-        given = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-        span: Span = self._tracer.start_span(
-            record.method,
-            context=self._propagator.extract(given),
-            kind=self._kind,
-            start_time=record.epoch_ns,
-        )
-        context = span.get_span_context()
-        record.traced = span.is_recording()
-        record.traceparent = (
-            f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-        )
-        return span
 
     def end(self, record: CallRecord, span: Span, route: str | None) -> None:
         """The call is over; its spans are sent once the engine has told its part."""
@@ -102,19 +67,7 @@ class Tracing:
         """Send what is left, as long as one attempt may take, or until `hurry` is set."""
         for record, _ in list(self._spans.values()):
             self._tell(record)
-        loop, sent = asyncio.get_running_loop(), asyncio.Event()
-
-        def send() -> None:
-            self._provider.shutdown()
-            with suppress(RuntimeError):  # nobody waits any more: the loop is closed
-                loop.call_soon_threadsafe(sent.set)
-
-        # Not the loop's own threads: their end would be waited for, whatever hurry there is.
-        threading.Thread(target=send, name="anychip-last-spans", daemon=True).start()
-        waiting = [asyncio.create_task(event.wait()) for event in (sent, hurry)]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await super().close(hurry)
 
     def _take_early(self, record: CallRecord) -> None:
         for request in record.generation.requests if record.generation else ():
@@ -151,80 +104,15 @@ class Tracing:
             self._waiting.pop(request.id, None)
         try:
             for node in children_of(record):
-                self._make(node, span, record)
-            _fail(span, server_error_type(record) if (record.status or 500) >= 500 else None)
+                self.make(node, span, record)
+            fail(span, error_type(record) if (record.status or 500) >= 500 else None)
         except Exception as error:
             log.error("no trace of call %s", record.request_id, exc_info=error)
         finally:
-            span.end(_wall(record, record.ended or record.started))
-
-    def _make(self, node: SpanNode, parent: Span, record: CallRecord) -> None:
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 (an extra)
-
-        span = self._tracer.start_span(
-            node.name,
-            context=set_span_in_context(parent),
-            attributes=node.attributes,
-            start_time=_wall(record, node.begin),
-        )
-        for event in node.events:
-            span.add_event(event.name, event.attributes, _wall(record, event.at))
-        for child in node.children:
-            self._make(child, span, record)
-        _fail(span, node.error)
-        span.end(_wall(record, node.end))
+            span.end(wall(record, record.ended or record.started))
 
 
-def _wall(record: CallRecord, moment: float) -> int:
-    """Nanoseconds since 1970 of a monotonic moment, by the wall clock when the call came."""
-    return record.epoch_ns + int((moment - record.started) * 1e9)
-
-
-def _fail(span: Span, error: str | None) -> None:
-    if error is not None:
-        from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 (an extra)
-
-        span.set_status(Status(StatusCode.ERROR, error))
-        span.set_attribute("error.type", error)
-
-
-def open_tracing(config: ServeConfig) -> Tracing | None:
+def open_tracing(settings: CallLogSettings) -> Tracing | None:
     """What --otlp-traces-endpoint asks for. StartError where the library is not installed."""
-    if config.otlp_traces_endpoint is None:
-        return None
-    try:
-        provider = _provider(config, _endpoint(config.otlp_traces_endpoint))
-    except ImportError as error:
-        raise StartError(
-            f"--otlp-traces-endpoint: {error.name} is not installed; "
-            "pip install 'anychip[trace]', or leave the flag out"
-        ) from error
-    return Tracing(provider)
-
-
-def _endpoint(url: str) -> str:
-    """With the path that collectors take traces at, where none is given."""
-    return url.rstrip("/") + "/v1/traces" if urlsplit(url).path in ("", "/") else url
-
-
-def _provider(config: ServeConfig, url: str) -> TracerProvider:
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 (an extra)
-    from opentelemetry.sdk.trace import SpanLimits, TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
-
-    provider = TracerProvider(
-        sampler=ParentBased(TraceIdRatioBased(config.trace_sample)),
-        resource=Resource.create({"service.name": config.otlp_service_name}),
-        span_limits=SpanLimits(max_span_attributes=64, max_events=MOST_EVENTS),
-        shutdown_on_exit=False,
-    )
-    collector = BatchSpanProcessor(_counting(url), schedule_delay_millis=SEND_EVERY_MS)
-    provider.add_span_processor(collector)
-    return provider
-
-
-def _counting(url: str) -> Any:
-    from anychip.server.span_exporter import CountingExporter  # noqa: PLC0415 (an extra)
-
-    return CountingExporter(url, SEND_TIMEOUT_S)
+    provider = open_provider(settings)
+    return None if provider is None else Tracing(provider)

@@ -2,6 +2,8 @@
 
 from anychip.settings.http import HttpSettings
 from anychip.settings.logs import CallLogSettings
-from anychip.settings.serve_config import ServeConfig, user_path
+from anychip.settings.paths import user_path
+from anychip.settings.router import RouterConfig
+from anychip.settings.serve_config import ServeConfig
 
-__all__ = ["CallLogSettings", "HttpSettings", "ServeConfig", "user_path"]
+__all__ = ["CallLogSettings", "HttpSettings", "RouterConfig", "ServeConfig", "user_path"]

@@ -13,6 +13,7 @@ from anychip.settings.memory import MemorySettings
 from anychip.settings.metrics import MetricsSettings
 from anychip.settings.model import ModelSettings
 from anychip.settings.output import OutputSettings
+from anychip.settings.paths import user_path
 from anychip.settings.record import RecordSettings
 from anychip.settings.schedule import ScheduleSettings
 from anychip.settings.server import ServerSettings
@@ -153,17 +154,3 @@ class ServeConfig(
         if self.check_ops_dir:
             return user_path(self.check_ops_dir, "--check-ops-dir")
         return self.cache_path / "divergences"
-
-
-def user_path(text: str, name: str) -> Path:
-    """The path that setting `name` gives, `~` and `~user` as home folders.
-
-    Raises ConfigError where there is no such home: HOME may be unset for a user without a name.
-    """
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        home = text.partition("/")[0]
-        raise ConfigError(
-            f"{name}: {text}: the home folder of {home} is not known; give a full path to {name}"
-        ) from error

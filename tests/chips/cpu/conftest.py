@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cpu_calls import CpuCalls
 
-from anychip.chips.cpu.build import instruction_sets
+from anychip.chips.cpu.build_isa import instruction_sets
 
 
 @pytest.fixture(scope="session")

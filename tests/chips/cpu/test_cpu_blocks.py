@@ -7,7 +7,7 @@ import pytest
 from cpu_calls import BF16, normal, relative, same_bits
 from cpu_weights import FORMATS, make_weight, whole_columns
 
-from anychip.chips.cpu.build import instruction_sets
+from anychip.chips.cpu.build_isa import instruction_sets
 from anychip.conform.operator_calls import judged, run_case, spec_of
 from anychip.conform.operator_cases import asked, types_of
 from anychip.contract.weights import WeightUse

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import platform
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cpu_calls import CpuCalls, normal, relative
 
-from anychip.chips.cpu import build
-from anychip.chips.cpu.build import STATUS, KernelChoice, instruction_sets
-from anychip.chips.cpu.registration import CpuChip, usable_cores
+from anychip.chips.cpu import build, build_isa
+from anychip.chips.cpu.build import STATUS, KernelChoice
+from anychip.chips.cpu.build_isa import instruction_sets
+from anychip.chips.cpu.registration import CpuChip
+from anychip.chips.cpu.registration_cores import usable_cores
 from anychip.contract.build import Verdict
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.compile import NoCompiler
@@ -24,7 +27,7 @@ from anychip.contract.weights import HostWeight, WeightUse
 
 def test_wrong_options_are_refused():
     for options, text in (
-        ({"kernels": "gpu"}, "kernels=gpu: say one of auto, native, host"),
+        ({"kernels": "gpu"}, "kernels=gpu: say one of auto, native, prebuilt, compiled, host"),
         ({"isa": "sse9"}, "isa=sse9: say one of"),
         ({"threads": -1}, "threads=-1: say 0 to 1024"),
         ({"memory": "8Q"}, "memory=8Q: say a number of bytes"),
@@ -35,7 +38,9 @@ def test_wrong_options_are_refused():
 
 
 def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setattr(build, "processor_flags", lambda: frozenset({"avx2", "fma", "f16c"}))
+    have = frozenset({"avx2", "fma", "f16c"})
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(build_isa, "processor_flags", lambda: have)
     assert instruction_sets() == ("avx2", "portable")
     with pytest.raises(ContractError, match="isa=avx512: this processor has avx2, portable"):
         CpuCalls({"isa": "avx512"})
@@ -43,7 +48,9 @@ def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch):
 
 def test_facts_and_ids_name_the_instruction_set(each):
     facts = each.chip.capabilities().facts
-    assert facts["threads"] == str(usable_cores()) and facts["kernels"].endswith(".so")
+    here = usable_cores()
+    assert facts["threads"] == str(here.count) and facts["cores"] == f"{here.count} ({here.source})"
+    assert facts["kernels"].endswith(".so") and facts["built"].startswith("compiled here: ")
     assert each.chip.operators.of("linear")[0].id == f"{facts['isa']}.linear"
 
 
@@ -62,7 +69,7 @@ def test_without_a_compiler_numpy_serves_and_says_so(without_compiler, caplog):
     assert "many times slower" in caplog.text and "no C++ compiler" in caplog.text
     assert "no C++ compiler" in calls.chip.capabilities().facts["kernels"]
     assert calls.chip.capabilities().weight_formats == ("float32", "float16", "bfloat16")
-    assert calls.chip.build.check()[0].verdict is Verdict.BAD
+    assert calls.chip.build.check()[-1].verdict is Verdict.BAD
     x, w = normal(1, 3, 64), normal(2, 5, 64, dtype=np.float16)
     y = calls.call("linear", x=x, weight=calls.weight("float16", (5, 64), w))
     assert calls.last_id == "hostops.linear"

@@ -35,11 +35,11 @@ def wanted(x, scale, q, static=None):
     return (step * scale.T) * (whole @ q.astype(np.int64).T).astype(np.float32)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 70])
+@pytest.mark.parametrize("rows", [1, 3, 130])
 @pytest.mark.parametrize("static", [None, (0.02, 0), (0.03, -17)], ids=str)
 def test_sums_are_exact_and_meet_their_scales_once(each, static, rows):
     name = "w8a8_static" if static else "w8a8"
-    for n, k in ((71, 4133), (33, 3)):  # chains of several parts, and no whole word
+    for n, k in ((71, 4133), (33, 3)):  # several parts and blocks of rows, and no whole word
         raw, scale, q = made(n, k, static)
         weight = each.weight(name, (n, k), raw)
         for dtype in (np.dtype(np.float32), BF16):
@@ -51,6 +51,12 @@ def test_sums_are_exact_and_meet_their_scales_once(each, static, rows):
             assert same_bits(linear[-1:], each.call("linear", x=x[-1:], weight=weight))
             exact = x.astype(np.float64) @ (scale.astype(np.float64) * q).T
             assert 1e-5 < relative(y, exact) < 0.1
+
+
+def test_packed_bytes_are_near_the_files(each):
+    for n, k in ((960, 576), (2048, 8192)):
+        spec = each.chip.weights.plan(("w8a8",), ((n, k),), USES)
+        assert spec.nbytes <= 1.01 * n * (4 + k)
 
 
 def test_the_largest_sums_fit(each):

@@ -18,7 +18,7 @@ nothing came for too long."""
 
 class LoadError(ValueError):
     """The load cannot be run as asked; the text says why, and the way out. status: of HTTP, where
-    a server answered with one that is no good."""
+    a server's answer is why."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)

@@ -13,6 +13,7 @@ import msgspec
 
 from anychip import wrong_scheme
 from anychip.address import server_url
+from anychip.http.reuse import Attempt, noting_reuse
 
 from .calls import Answer, Call, Failure, LoadError
 from .events import Stream, refusal
@@ -75,7 +76,12 @@ class LoadClient:
         # No limit: a client that queues calls by itself would turn an open loop into a closed one.
         # Servers close idle connections after 5 s and more; one that they just closed is no use.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0)
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers=headers,
+            timeout=timeout,
+            trace_configs=[noting_reuse(aiohttp)],
+        )
         return self
 
     async def __aexit__(
@@ -107,10 +113,20 @@ class LoadClient:
         )
 
     async def _stream(self, path: str, body: bytes, stream: Stream, start: float) -> Failure | None:
-        """Read the answer into `stream`; what was wrong with it."""
+        """Read the answer into `stream`; what was wrong with it. A connection that the server has
+        just closed is not the answer's fault: the call is sent again."""
+        while True:
+            attempt = Attempt()
+            failure = await self._try(path, body, stream, start, attempt)
+            if failure is None or not attempt.is_worth_another or failure.kind == "timeout":
+                return failure
+
+    async def _try(
+        self, path: str, body: bytes, stream: Stream, start: float, attempt: Attempt
+    ) -> Failure | None:
         aiohttp = self._aiohttp
         try:
-            return await self._read(path, body, stream, start)
+            return await self._read(path, body, stream, start, attempt)
         except asyncio.TimeoutError as error:  # the builtin only since Python 3.11
             return Failure(kind="timeout", text=str(error) or f"silent for {self._silent_s:g} s")
         except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError) as error:
@@ -118,9 +134,15 @@ class LoadClient:
         except (aiohttp.ClientError, OSError) as error:
             return Failure(kind="cut", text=str(error) or type(error).__name__)
 
-    async def _read(self, path: str, body: bytes, stream: Stream, start: float) -> Failure | None:
+    async def _read(
+        self, path: str, body: bytes, stream: Stream, start: float, attempt: Attempt
+    ) -> Failure | None:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        async with self._open.post(self.base + path, data=body, headers=headers) as response:
+        asked = self._open.post(
+            self.base + path, data=body, headers=headers, trace_request_ctx=attempt
+        )
+        async with asked as response:
+            attempt.answered = True
             if response.status != 200:
                 return refusal(response.status, await response.content.read(_MAX_BODY))
             if response.content_type != "text/event-stream":
@@ -157,8 +179,9 @@ class LoadClient:
             why = await asyncio.to_thread(wrong_scheme.told, urlsplit(self.url), error)
             raise LoadError(f"{place}: {why}") from error
         if response.status != 200:
-            text, status = refusal(response.status, body).text, response.status
-            raise LoadError(f"{place}: HTTP {status}: {text}{_HINTS.get(status, '')}", status)
+            found = refusal(response.status, body)
+            hint = _HINTS.get(response.status, "")
+            raise LoadError(f"{place}: HTTP {found.status}: {found.text}{hint}", response.status)
         return body
 
 

@@ -22,6 +22,9 @@ class _Delta(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
+    """index: which of several answers to one call; the first is read."""
+
+    index: int = 0
     text: str | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
@@ -96,7 +99,8 @@ class Stream:
             return
         self._usage = event.usage or self._usage
         for choice in event.choices or ():
-            self._add(choice, now)
+            if not choice.index:
+                self._add(choice, now)
 
     def _add(self, choice: _Choice, now: float) -> None:
         self.finish = choice.finish_reason or self.finish
@@ -125,6 +129,9 @@ class Stream:
 
     def verdict(self) -> Failure | None:
         """What is wrong with the answer, once the stream is over."""
+        held, self._held = self._held, b""
+        if held.startswith(b"data:"):  # the last line need not end
+            self._take(held[5:].strip(), self.times[-1] if self.times else 0.0)
         if self.failure is None and self.finish is None:
             seen = "before its end" if self.times else "before a first piece"
             return Failure(kind="cut", text=f"the stream ended {seen}: no finish_reason came")

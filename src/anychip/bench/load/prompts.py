@@ -13,6 +13,8 @@ from .scaling import Scaling
 from .traces import Trace, Traced
 
 _ENDINGS = ("stop", "stop_token_ids", "stop_regex", "min_tokens", "ignore_eos", "no_stop_trim")
+_MANY = ("n", "best_of")
+"""A record has one line a sequence: what asks for several would be more than there was."""
 _GRAMMARS = ("regex", "ebnf", "json_schema", "structural_tag")
 _WORDS = (
     "time year day man thing way life part world house school state night room book word line city"
@@ -80,7 +82,7 @@ class _Maker:
         self._trace, self._shape = trace, shape
         self._blocks: dict[str | int, tuple[int, ...]] = {}
         self._words = _WORDS.split()
-        self._made_up = self._dropped = 0
+        self._made_up = self._dropped = self._several = 0
 
     def call(self, number: int, one: Traced) -> Call:
         """The call of one request."""
@@ -106,6 +108,8 @@ class _Maker:
         if self._made_up:
             how = "tokens" if self._shape.vocab is not None else "words, about a token each"
             told.append(f"{self._made_up} prompts are made up of random {how}")
+        if self._several:
+            told.append(f"{self._several} requests wanted several answers; one of each is asked")
         if self._dropped:
             told.append(f"{self._dropped} requests were held to a grammar that cannot be asked for")
         return tuple(told)
@@ -151,7 +155,8 @@ class _Maker:
 
     def _params(self, one: Traced) -> dict[str, Any]:
         shape = self._shape
-        params = dict(one.params) if one.params or self._trace.kind == "record" else {}
+        params = {name: value for name, value in one.params.items() if name not in _MANY}
+        self._several += len(params) < len(one.params)
         if self._trace.kind != "record":
             params["temperature"] = 0
         params |= self._grammar(one)

@@ -75,7 +75,7 @@ async def replay(wish: Wish, watcher: Watcher) -> Replay:
         asked = calls_of(trace, _shape(wish.shape, served))
         notes = (*served.notes, *trace.notes, *asked.notes, *_warnings(trace, asked, served))
         if wish.flush:
-            await client.post("/flush_cache", {}, beside=True)
+            await _flush(client)
             notes = (*notes, "the server's prefix cache was emptied first")
         watcher.begins(asked.calls, wish, notes)
         run = await _run(asked.calls, client, wish, watcher.answered)
@@ -94,6 +94,14 @@ async def replay(wish: Wish, watcher: Watcher) -> Replay:
         as_recorded=equal,
         run=run,
     )
+
+
+async def _flush(client: LoadClient) -> None:
+    """LoadError where the server cannot do it: vLLM and llama.cpp have no such call."""
+    try:
+        await client.post("/flush_cache", {}, beside=True)
+    except LoadError as error:
+        raise LoadError(f"--flush-cache: {error}; leave the flag out, or restart it") from error
 
 
 async def _run(

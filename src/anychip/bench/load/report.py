@@ -72,7 +72,22 @@ def lines(found: Replay) -> list[str]:
     told += [
         f"failed: {n} x {k}, as {figures.error_examples[k]}" for k, n in figures.errors.items()
     ]
-    return told
+    hint = _hint(" ".join(figures.error_examples.values()))
+    return [*told, f"next: {hint}"] if hint else told
+
+
+def _hint(failures: str) -> str | None:
+    """The flag that helps where a server refused what others take; None where none is known."""
+    text = failures.lower()
+    if "ignore_eos" in text:
+        return "it knows no ignore_eos: --free-length lets the model end its answers"
+    if "vocab" in text or "invalid tokens" in text:
+        return "ids that it does not know: --vocab N, the size of its vocabulary, or --prompts text"
+    if "prompt" in text and "string" in text:
+        return "it takes no token ids: --prompts text"
+    if "context" in text or "maximum" in text or "max_model_len" in text:
+        return "longer than it serves: scale or cut, --scale-input, --max-input, --max-output"
+    return None
 
 
 def _loop(found: Replay) -> str:

@@ -30,12 +30,25 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class _Meta(msgspec.Struct):
+    """Of llama.cpp's list."""
+
+    n_vocab: int | None = None
+    n_ctx: int | None = None
+
+
 class _Model(msgspec.Struct):
     """root: the folder or file that it was started with; servers of ours answer to that too."""
 
     id: str
     root: str | None = None
     max_model_len: int | None = None
+    meta: _Meta | None = None
+
+    @property
+    def context(self) -> int | None:
+        """As vLLM, SGLang and ours name it, or llama.cpp."""
+        return self.max_model_len or (self.meta.n_ctx if self.meta else None)
 
 
 class _Models(msgspec.Struct):
@@ -67,10 +80,12 @@ async def ask_server(client: LoadClient, model: str | None = None) -> Served:
         raise LoadError(f"--model: {client.base} has no model {model!r}; it has {names}{more}")
     name = model or listed[0].id
     notes = () if listed else (f"whether the server has {name} is not known: {why}",)
-    context = next((one.max_model_len for one in listed if name in (one.id, one.root)), None)
+    mine = next((one for one in listed if name in (one.id, one.root)), None)
+    context = mine.context if mine else None
     info = await _info(client)
     if info is None:
-        return Served(model=name, context=context, notes=notes)
+        vocab = mine.meta.n_vocab if mine and mine.meta else None
+        return Served(model=name, context=context, vocab=vocab, notes=notes)
     return Served(
         model=name,
         ours=True,

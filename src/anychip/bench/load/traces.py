@@ -189,7 +189,11 @@ def _record(path: Path, limit: int | None) -> Trace:
     except RecordError as error:
         raise TraceError(str(error)) from error
     notes = ["the last line is torn, as a crash leaves it; it is left out"] if record.torn else []
-    lines = record.requests[:limit]
+    asked = record.requests[:limit]
+    lines = [line for line in asked if not (line.error or "").startswith("http 4")]
+    if len(lines) < len(asked):
+        left_out = len(asked) - len(lines)
+        notes.append(f"{left_out} requests that the server refused back then are left out")
     start = min((line.at_s for line in lines), default=0.0)
     requests = [_traced(line, start) for line in lines]
     if any(line.blocks is not None for line in lines):

@@ -79,7 +79,7 @@ class Note:
             max_tokens=_limit(asked),
             params=_params(asked, content),
             error=error,
-            **seen,
+            **_of_the_first(seen, asked),
         )
         return _with_prompt(line, asked, content, salt)
 
@@ -128,6 +128,23 @@ def _whole(answer: Mapping[str, Any]) -> dict[str, Any]:
     return stream.seen
 
 
+def _of_the_first(seen: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Of several prompts or answers the first is recorded, and usage counts all of them."""
+    prompt, many = asked.get("prompt"), asked.get("n")
+    prompts = len(prompt) if isinstance(prompt, list) and not _are_ids(prompt) else 1
+    answers = prompts * (many if isinstance(many, int) and many > 0 else 1)
+    change: dict[str, Any] = {}
+    if answers > 1:
+        change["response_tokens"] = -(-seen["response_tokens"] // answers)
+    if prompts > 1:
+        change |= {"prompt_tokens": None, "cached_tokens": None}
+    return {**seen, **change}
+
+
+def _are_ids(prompt: list[Any]) -> bool:
+    return all(type(token) is int for token in prompt)
+
+
 def _limit(asked: Mapping[str, Any]) -> int | None:
     given = next((asked[name] for name in _LIMITS if asked.get(name) is not None), None)
     return given if isinstance(given, int) and not isinstance(given, bool) else None
@@ -144,7 +161,7 @@ def _with_prompt(line: Recorded, asked: Mapping[str, Any], content: bool, salt: 
     prompt, messages = asked.get("prompt"), asked.get("messages")
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         prompt = prompt[0]
-    ids = prompt if isinstance(prompt, list) and all(type(t) is int for t in prompt) else None
+    ids = prompt if isinstance(prompt, list) and _are_ids(prompt) else None
     change: dict[str, Any] = {}
     if ids is not None:
         change["prompt_tokens"] = len(ids)

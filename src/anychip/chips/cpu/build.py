@@ -1,11 +1,10 @@
-"""Kernels of the cpu chip: instruction set, compilation, and the C interface of `kernels/abi.h`."""
+"""Kernels of the cpu chip: prebuilt or compiled, and the C interface of `kernels/abi.h`."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
 import os
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from anychip.chips.cpu.build_isa import compiler_flags, instruction_sets
 from anychip.contract.build import Build, Finding, Library, Verdict
 from anychip.contract.compile import (
     BuildOrder,
@@ -24,6 +24,7 @@ from anychip.contract.compile import (
     is_intact,
 )
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
+from anychip.contract.prebuilt import Carried, carried, platform_folder
 
 CHIP = "cpu"
 LOG = logging.getLogger("anychip.chip")
@@ -34,82 +35,50 @@ SOURCES = (
     *("recurrent", "replay", "rows", "sampling", "sizes", "weights"),
 )
 
-_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
-_AVX2 = ("avx2", "fma", "f16c")
-VNNI = "avx512_vnni"
-_BF16 = (*_AVX2, *_AVX512, "avx512_bf16", VNNI)
-FEATURES: dict[str, tuple[str, ...]] = {
-    "amx": (*_BF16, "amx_tile", "amx_bf16"),
-    "avx512bf16": _BF16,
-    "avx512": (*_AVX2, *_AVX512),
-    "avx2": _AVX2,
-    "portable": (),
-}
-"""Instruction sets, best first, and the processor flags (as Linux spells them) that each needs."""
-
 WAY_OUT = (
     "to go on without these kernels say --chip-option kernels=host (numpy, many times slower), "
     "or --chip-option isa=I with another instruction set"
 )
 
-FLAGS = ("-O3", "-std=c++17", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
+PREBUILT = Path(__file__).with_name("prebuilt")
+"""Where a wheel carries libraries, a folder a platform; absent in a checkout."""
 
-
-_ARCH_PRCTL, _XCOMP_SUPPORTED, _TILE_DATA = 158, 0x1021, 18
-"""Numbers of Linux on x86-64: the system call, ARCH_GET_XCOMP_SUPP, XFEATURE_XTILEDATA."""
+SELF_CONTAINED = ("-static-libstdc++", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", "-s")
+"""How those are linked: with the parts of libstdc++ that they use, since an older one may be where
+they run. libgcc_s is there wherever numpy loads; within them it would ask for a newer glibc."""
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """What is to be compiled, where to, and for how many threads."""
+    """Which kernels, for how many threads. folder: of those that are compiled here.
+
+    origin: "prebuilt" (the wheel's), "compiled" (here), or "auto", the first that can be had.
+    """
 
     isa: str
     threads: int
     folder: Path
+    origin: str = "auto"
 
 
-def processor_flags() -> frozenset[str]:
-    """Feature flags of this processor; empty where they cannot be read."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    line = next((text for text in lines if text.startswith(("flags", "Features"))), "")
-    return frozenset(line.partition(":")[2].split())
+@dataclass(frozen=True)
+class Kernels:
+    """A library, and where it came from, for people."""
+
+    path: Path
+    origin: str
 
 
-def instruction_sets() -> tuple[str, ...]:
-    """Those that this processor has, best first."""
-    have = processor_flags()
-    if not system_lends_tiles():
-        have -= {"amx_tile"}
-    return tuple(isa for isa, needs in FEATURES.items() if have.issuperset(needs))
-
-
-def system_lends_tiles() -> bool:
-    """Whether this Linux would let a process use the tile registers of AMX; asks, takes none."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return False
-    supported = ctypes.c_uint64(0)
-    status = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _XCOMP_SUPPORTED, ctypes.byref(supported))
-    return status == 0 and bool(supported.value >> _TILE_DATA & 1)
-
-
-def compiler_flags(isa: str) -> tuple[str, ...]:
-    """Flags for an instruction set. Where products and sums are fused by hand, the compiler may
-    not fuse more; elsewhere it does so wherever the target can, the same way in every tile."""
-    if isa == "portable":
-        baseline = ("-mno-avx",) if platform.machine() in ("x86_64", "AMD64") else ()
-        return (*FLAGS, "-ffp-contract=fast", *baseline)
-    spelled = (f.replace("avx512_", "avx512").replace("amx_", "amx-") for f in FEATURES[isa])
-    named = (f"-m{flag}" for flag in spelled)
-    return (*FLAGS, "-ffp-contract=off", *named)
-
-
-def order_for(isa: str) -> BuildOrder:
-    """The library of one instruction set."""
-    sources = tuple(KERNELS / f"{name}.cpp" for name in SOURCES)
+def order_for(isa: str, kernels: Path = KERNELS) -> BuildOrder:
+    """The library of one instruction set, compiled where it runs."""
+    sources = tuple(kernels / f"{name}.cpp" for name in SOURCES)
     return BuildOrder(CHIP, f"anychip_cpu_{isa}", sources, compiler_flags(isa))
+
+
+def wheel_order(isa: str, kernels: Path = KERNELS, machine: str | None = None) -> BuildOrder:
+    """The same, compiled for a wheel, which may be one for another machine."""
+    order = order_for(isa, kernels)
+    return replace(order, flags=compiler_flags(isa, machine), link=SELF_CONTAINED)
 
 
 STATUS: dict[int, ErrorFact] = {
@@ -208,8 +177,8 @@ def sizes_text(arguments: ctypes.Structure) -> str:
 class KernelLibrary:
     """A loaded library with its own pool of threads. `close` ends the threads."""
 
-    def __init__(self, path: Path, isa: str, threads: int) -> None:
-        self.path, self.isa, self.threads = path, isa, threads
+    def __init__(self, path: Path, isa: str, threads: int, origin: str = "") -> None:
+        self.path, self.isa, self.threads, self.origin = path, isa, threads, origin
         try:
             self._c = ctypes.CDLL(str(path))
         except OSError as error:
@@ -291,8 +260,32 @@ class KernelLibrary:
 
 
 def load_kernels(choice: KernelChoice) -> KernelLibrary:
-    """Compile (first time) and load. Raises NoCompiler, ChipError."""
-    return KernelLibrary(compiled(choice), choice.isa, choice.threads)
+    """Find or compile (first time), and load. Raises NoCompiler, ChipError."""
+    found = kernels_for(choice)
+    return KernelLibrary(found.path, choice.isa, choice.threads, found.origin)
+
+
+def kernels_for(choice: KernelChoice) -> Kernels:
+    """The wheel's library where it fits, else one compiled here. Raises NoCompiler, ChipError.
+
+    One that was meant to fit and does not is told loudly.
+    """
+    if choice.origin == "compiled":
+        return Kernels(compiled(choice), "compiled here, as asked for")
+    found = prebuilt(choice.isa)
+    if found.path is not None:
+        return Kernels(found.path, f"prebuilt {found.text}")
+    if choice.origin == "prebuilt":
+        text = f"{found.text}; leave kernels=prebuilt out to have them compiled here"
+        raise build_error(CHIP, text, ErrorKind.UNSUPPORTED)
+    if found.amiss:
+        LOG.warning("chip '%s' does not use its prebuilt kernels: %s", CHIP, found.text)
+    return Kernels(compiled(choice), f"compiled here: {found.text}")
+
+
+def prebuilt(isa: str) -> Carried:
+    """What this installation carries for an instruction set."""
+    return carried(wheel_order(isa), PREBUILT / platform_folder())
 
 
 def compiled(choice: KernelChoice) -> Path:
@@ -313,7 +306,9 @@ class CpuBuild(Build):
         self._choice = choice
 
     def requires(self) -> tuple[Library, ...]:
-        """A C++17 compiler, for fast kernels."""
+        """A C++17 compiler where the wheel's kernels do not fit; nothing where they do."""
+        if self._choice.origin != "compiled" and prebuilt(self._choice.isa).path is not None:
+            return ()
         return (Library("g++ or clang++", "g++ (optional: numpy serves without it, slowly)"),)
 
     def versions(self) -> Mapping[str, str]:
@@ -321,26 +316,43 @@ class CpuBuild(Build):
         return versions()
 
     def check(self) -> tuple[Finding, ...]:
-        """Compiler there, instruction set there, library cached."""
+        """Instruction set there, library carried or cached, a compiler where one is needed."""
+        isa, there = self._choice.isa, self._choice.isa in instruction_sets()
+        named = Finding("instruction set", Verdict.GOOD if there else Verdict.BAD, isa)
+        if self._choice.origin == "compiled":
+            return (named, *self._cached())
+        found = prebuilt(isa)
+        if found.path is not None:
+            text = f"{found.path}, prebuilt {found.text}"
+            return (named, Finding("kernels", Verdict.GOOD, text))
+        if self._choice.origin == "prebuilt":
+            step = "install a wheel that carries them, or leave kernels=prebuilt out"
+            return (named, Finding("prebuilt kernels", Verdict.BAD, found.text, step))
+        if found.amiss:
+            step = "install the wheel again; until then kernels are compiled here"
+            amiss = Finding("prebuilt kernels", Verdict.UNKNOWN, found.text, step)
+            return (named, amiss, *self._cached())
+        return (named, *self._cached())
+
+    def _cached(self) -> tuple[Finding, ...]:
+        """The compiler, and what it has made."""
         try:
             compiler = find_compiler(CHIP)
         except NoCompiler as error:
-            step = "install g++ for native kernels"
+            step = "install g++, or a wheel with prebuilt kernels"
             return (Finding("C++ compiler", Verdict.BAD, error.fact.text, step),)
-        isa = self._choice.isa
-        there = isa in instruction_sets()
-        path = cached_library(order_for(isa), cache_dir=self._choice.folder, compiler=compiler)
+        order, folder = order_for(self._choice.isa), self._choice.folder
+        path = cached_library(order, cache_dir=folder, compiler=compiler)
         built = is_intact(path)
         text = str(path) if built else f"not built yet, or damaged, in {path.parent}"
         return (
             Finding("C++ compiler", Verdict.GOOD, compiler.version),
-            Finding("instruction set", Verdict.GOOD if there else Verdict.BAD, isa),
             Finding("kernels", Verdict.GOOD if built else Verdict.UNKNOWN, text),
         )
 
     def compile(self) -> str:
-        """Build unless the cache has it."""
-        return str(compiled(self._choice))
+        """Build unless the wheel or the cache has it."""
+        return str(kernels_for(self._choice).path)
 
 
 def versions() -> dict[str, str]:

@@ -41,10 +41,12 @@ from anychip.hostops import NUMPY_DTYPES
 
 
 class Block(NamedTuple):
-    """A buffer's handle: where it starts, and the array that keeps it alive."""
+    """A buffer's handle: where it starts, the array that keeps it alive, and a view of that, whose
+    copies cost less than numpy's where they are small."""
 
     address: int
     raw: Bytes
+    view: memoryview
 
 
 def address_of(tensor: Tensor) -> int:
@@ -85,7 +87,7 @@ class HostStore:
             raw = self._cut(nbytes) if cut else _aligned(max(nbytes, 1))
         except MemoryError as error:
             raise out_of_memory(CHIP, nbytes, free) from error
-        block = Block(raw.ctypes.data, raw[:nbytes])
+        block = Block(raw.ctypes.data, raw[:nbytes], raw[:nbytes].data)
         self._live[block.address] = block
         self.used += nbytes
         return Buffer(block, nbytes)
@@ -165,7 +167,7 @@ class CpuMemory(Memory):
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
         data = _host_bytes(source)
-        there = _bytes_of(target, data.nbytes)
+        there = _view_of(target, data.nbytes)
         self._seconds_in += _copied(there, data)
         self._bytes_in += data.nbytes
 
@@ -174,7 +176,7 @@ class CpuMemory(Memory):
         if target.readonly:
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
         data = _host_bytes(target)
-        self._seconds_out += _copied(data, _bytes_of(source, data.nbytes))
+        self._seconds_out += _copied(data, _view_of(source, data.nbytes))
         self._bytes_out += data.nbytes
 
     def info(self) -> MemoryInfo:
@@ -185,14 +187,14 @@ class CpuMemory(Memory):
         """Set every byte."""
         if not 0 <= byte <= 255:
             raise invalid(CHIP, ChipLayer.MEMORY, f"fill: byte {byte} must lie in 0 .. 255")
-        _bytes_of(target, target.nbytes).fill(byte)
+        np.frombuffer(_view_of(target, target.nbytes), np.uint8).fill(byte)
 
     def traffic(self) -> Traffic:
         """Both copies; weights are packed from where the file lies, which is none."""
         return Traffic(self._bytes_in, self._bytes_out, self._seconds_in, self._seconds_out)
 
 
-def _copied(target: Bytes, source: Bytes) -> float:
+def _copied(target: memoryview, source: memoryview) -> float:
     """Copy; the seconds that it took."""
     began = time.perf_counter()
     target[:] = source
@@ -201,25 +203,31 @@ def _copied(target: Bytes, source: Bytes) -> float:
 
 def raw_bytes(tensor: Tensor) -> Bytes:
     """All bytes of a tensor's buffer. Raises ChipError where it was freed."""
-    if tensor.buffer.freed or not isinstance(tensor.buffer.handle, Block):
+    return _block_of(tensor).raw
+
+
+def _block_of(tensor: Tensor) -> Block:
+    block = tensor.buffer.handle
+    if tensor.buffer.freed or not isinstance(block, Block):
         text = "a tensor's buffer was freed or belongs to another chip"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
-    return tensor.buffer.handle.raw
+    return block
 
 
-def _host_bytes(host: memoryview) -> Bytes:
+def _host_bytes(host: memoryview) -> memoryview:
     """Host memory as bytes. Raises ChipError where it has gaps."""
     if not host.c_contiguous:
         raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
-    return np.frombuffer(host, np.uint8)
+    is_bytes = host.format == "B" and host.ndim == 1
+    return host if is_bytes else np.frombuffer(host, np.uint8).data
 
 
-def _bytes_of(tensor: Tensor, nbytes: int) -> Bytes:
+def _view_of(tensor: Tensor, nbytes: int) -> memoryview:
     if not tensor.is_contiguous or tensor.nbytes != nbytes:
         what = f"{tensor.nbytes} bytes" if tensor.is_contiguous else "not contiguous"
         text = f"copy of {nbytes} bytes and a tensor that is {what}"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
-    return raw_bytes(tensor)[tensor.offset : tensor.offset + nbytes]
+    return _block_of(tensor).view[tensor.offset : tensor.offset + nbytes]
 
 
 class CpuTelemetry(Telemetry):

@@ -6,7 +6,8 @@ from math import prod
 from typing import Any
 
 from anychip import hostops
-from anychip.chips.cpu.build import VNNI, KernelLibrary
+from anychip.chips.cpu.build import KernelLibrary
+from anychip.chips.cpu.build_isa import VNNI
 from anychip.chips.cpu.memory import address_of, raw_bytes
 from anychip.chips.cpu.operators_blocks import BLOCKS
 from anychip.chips.cpu.operators_calls import (

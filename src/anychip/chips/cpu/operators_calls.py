@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anychip.chips.cpu.build import FEATURES, POINTERS, KernelLibrary
+from anychip.chips.cpu.build import POINTERS, KernelLibrary
+from anychip.chips.cpu.build_isa import FEATURES
 from anychip.chips.cpu.capture import KernelLaunch
 from anychip.chips.cpu.memory import address_of
 from anychip.chips.cpu.memory_parts import FORMAT_CODES, PANEL_FORMATS

@@ -1,31 +1,29 @@
-"""The cpu chip: native kernels for the processor that it finds, numpy where none can be built."""
+"""The cpu chip: native kernels for the processor that it finds, numpy where none can be had."""
 
 from __future__ import annotations
 
 import logging
-import os
 import platform
 from array import array
 from collections.abc import Mapping
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 from anychip.chips.cpu.build import (
     CHIP,
-    FEATURES,
     STATUS,
     CpuBuild,
     KernelChoice,
     KernelLibrary,
-    instruction_sets,
     load_kernels,
     versions,
 )
+from anychip.chips.cpu.build_isa import FEATURES, instruction_sets
 from anychip.chips.cpu.capture import CpuCapture
 from anychip.chips.cpu.memory import CpuMemory, CpuTelemetry, CpuWeights, HostStore
 from anychip.chips.cpu.memory_parts import WEIGHT_FORMATS
 from anychip.chips.cpu.operators import CpuQueue, operator_table
+from anychip.chips.cpu.registration_cores import usable_cores
 from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler
@@ -46,7 +44,10 @@ from anychip.contract.registration import (
 from anychip.contract.tensor import Tensor
 
 LOG = logging.getLogger("anychip.chip")
-CHOICES = {"kernels": ("auto", "native", "host"), "isa": ("auto", *FEATURES)}
+CHOICES = {
+    "kernels": ("auto", "native", "prebuilt", "compiled", "host"),
+    "isa": ("auto", *FEATURES),
+}
 BUILD_DIR = Path("~/.cache/anychip/build")
 
 
@@ -58,13 +59,16 @@ class CpuChip(Chip):
     options = (
         Option("threads", int, 0, "threads that compute (0: the cores that this process may use)"),
         Option("build_dir", str, "", f"folder of compiled kernels (default {BUILD_DIR})"),
-        Option("kernels", str, "auto", "auto, native (fail without a compiler), host (numpy)"),
+        Option(
+            "kernels", str, "auto", "auto, native (auto but never numpy), prebuilt, compiled, host"
+        ),
         Option("isa", str, "auto", f"instruction set: auto, {', '.join(FEATURES)}"),
         Option("memory", str, "0", "limit in bytes, or with K, M or G behind (0: what is there)"),
     )
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        choice = _kernel_choice(values)
+        self._cores = usable_cores()
+        choice = _kernel_choice(values, self._cores.count)
         store = HostStore(parse_bytes(CHIP, "memory", values["memory"]))
         self.memory = CpuMemory(store)
         self.queue = CpuQueue()
@@ -87,7 +91,7 @@ class CpuChip(Chip):
 
     @classmethod
     def open(cls, device: int, options: Mapping[str, Any]) -> CpuChip:
-        """Compile (first time) and load the kernels. Raises ContractError, ChipError."""
+        """Load the kernels, or compile them first. Raises ContractError, ChipError."""
         return cls(options)
 
     @classmethod
@@ -125,10 +129,13 @@ class CpuChip(Chip):
     def _facts(self) -> dict[str, str]:
         if self._kernels is None:
             return {"kernels": f"numpy (slow): {self._reason}", "isa": "none", "threads": "numpy's"}
+        cores = self._cores
         return {
             "kernels": str(self._kernels.path),
+            "built": self._kernels.origin,
             "isa": self._kernels.isa,
             "threads": str(self._threads),
+            "cores": f"{cores.count} ({cores.source})",
         }
 
     def close(self) -> None:
@@ -137,7 +144,7 @@ class CpuChip(Chip):
             self._kernels.close()
 
 
-def _kernel_choice(values: Mapping[str, Any]) -> KernelChoice:
+def _kernel_choice(values: Mapping[str, Any], cores: int) -> KernelChoice:
     for name, offers in CHOICES.items():
         if values[name] not in offers:
             raise _refused(name, values[name], f"say one of {', '.join(offers)}")
@@ -148,7 +155,8 @@ def _kernel_choice(values: Mapping[str, Any]) -> KernelChoice:
     if isa not in have:
         raise _refused("isa", isa, f"this processor has {', '.join(have)}")
     folder = _build_folder(Path(values["build_dir"] or BUILD_DIR))
-    return KernelChoice(isa, values["threads"] or usable_cores(), folder)
+    origin = values["kernels"] if values["kernels"] in ("prebuilt", "compiled") else "auto"
+    return KernelChoice(isa, values["threads"] or cores, folder, origin)
 
 
 def _build_folder(named: Path) -> Path:
@@ -171,22 +179,11 @@ def _open_kernels(wanted: str, choice: KernelChoice) -> tuple[KernelLibrary | No
         try:
             return load_kernels(choice), ""
         except NoCompiler as error:
-            if wanted == "native":
+            if wanted != "auto":
                 raise
             reason = error.fact.text
     LOG.warning("chip '%s' computes with numpy, many times slower than kernels: %s", CHIP, reason)
     return None, reason
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on, and no more than its cgroup's quota allows."""
-    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = may or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
 
 
 def processor_name() -> str:

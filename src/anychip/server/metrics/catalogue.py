@@ -6,12 +6,11 @@ The collectors, docs/metrics.md and the tests are made from it. Every series has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from anychip.figures import GRAMMAR_SECONDS, STEP_ROWS, STEP_SECONDS, STEP_TOKENS
-
-Kind = Literal["gauge", "counter", "histogram"]
+from anychip.http.metric import Metric
+from anychip.http.metric import counter as _counter
+from anychip.http.metric import gauge as _gauge
+from anychip.http.metric import histogram as _histogram
 
 COMMON_LABELS = ("model_name", "chip")
 """Labels of every series: the name that the model is served under, and the chip's."""
@@ -22,34 +21,6 @@ _PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.
 _LATENCY = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _QUEUE = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _LENGTHS = (1, 8, 32, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One family. unit: of its values, "1" where they only count. labels: beside COMMON_LABELS.
-
-    absent: when it has no samples. buckets: upper bounds of a histogram, +Inf not among them.
-    """
-
-    name: str
-    kind: Kind
-    unit: str
-    labels: tuple[str, ...]
-    help: str
-    absent: str = ""
-    buckets: tuple[float, ...] = ()
-
-
-def _gauge(name: str, unit: str, text: str, *labels: str, absent: str = "") -> Metric:
-    return Metric("anychip_" + name, "gauge", unit, labels, text, absent)
-
-
-def _counter(name: str, unit: str, text: str, *labels: str, absent: str = "") -> Metric:
-    return Metric(f"anychip_{name}_total", "counter", unit, labels, text, absent)
-
-
-def _histogram(name: str, unit: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric("anychip_" + name, "histogram", unit, labels, text, "", buckets)
 
 
 _NO_TELEMETRY = "the chip has no telemetry"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from anychip.figures import CopyFigures, DeviceFigures, PoolFigures, RunFigures, committed_share
-from anychip.server.metrics.families import Families, Samples, labelled
+from anychip.http.families import Families, Samples, labelled
 from anychip.server.metrics.sources import EngineView
 
 _MEMORY = ("capacity", "used", "free", "headroom")

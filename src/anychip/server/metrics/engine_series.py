@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric as Family
 
 from anychip.figures import Buckets, EngineFigures
+from anychip.http.families import Families, Samples, labelled
 from anychip.plan import SchedulerStats
-from anychip.server.metrics.families import Families, Samples, labelled
 from anychip.server.metrics.sources import EngineView
 
 _PLAIN: tuple[tuple[str, Callable[[SchedulerStats], float]], ...] = (

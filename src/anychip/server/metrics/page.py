@@ -1,21 +1,23 @@
-"""docs/metrics.md out of the catalogue, but for its last section, which needs chips: the whole page
-is written by bench/chip_figures.py."""
+"""docs/metrics.md out of the catalogue, and of the router's, which a server knows nothing of. Its
+last section needs chips: bench/chip_figures.py writes the whole page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from anychip.http.metric import Metric
 from anychip.server.metrics.aliases import ALIASES, CONSTANT, Alias
-from anychip.server.metrics.catalogue import TABLES, Metric
+from anychip.server.metrics.catalogue import TABLES
 
 INTRODUCTION = """\
 # Metrics
 
-Every series of `GET /metrics`, written out of `src/anychip/server/metrics/catalogue.py`; a test \
-holds this page to it.
+Every series of `GET /metrics`, written out of `src/anychip/server/metrics/catalogue.py` and, for \
+`anychip router`, `src/anychip/router/metrics/catalogue.py`; a test holds this page to both.
 
-* Every series has the labels `model_name` (the name that the model is served under) and `chip`; \
-the tables name those beside them. Units are Prometheus' base units; `1` means that it counts.
+* Every series of a server has the labels `model_name` (the name that the model is served under) \
+and `chip`; the tables name those beside them. Units are Prometheus' base units; `1` means that \
+it counts.
 * The engine process sends its figures with a step, at most every 0.2 s, and before it rests; the \
 device is read by a thread beside its loop every `--telemetry-interval` seconds. \
 `anychip_snapshot_age_seconds` says how old what you see is.
@@ -42,10 +44,11 @@ and `engine="0"` where vLLM's have it; `is_streaming` and the ranks of SGLang's 
 """
 
 
-def page() -> str:
-    """The page, without what each chip tells."""
+def page(further: Mapping[str, Iterable[Metric]]) -> str:
+    """The page, without what each chip tells. further: tables by their titles, told behind the
+    server's own."""
     parts = [INTRODUCTION]
-    for title, table in TABLES.items():
+    for title, table in {**TABLES, **further}.items():
         parts.append(f"## {title}\n\n" + "".join(_rows(table)))
     parts.append(ALIASED)
     for engine, aliases in ALIASES.items():

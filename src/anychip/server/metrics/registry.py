@@ -8,11 +8,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from anychip.http.families import Families
 from anychip.http.http_calls import HttpFigures
 from anychip.server.metrics.aliases import alias_families
+from anychip.server.metrics.catalogue import CATALOGUE, COMMON_LABELS
 from anychip.server.metrics.device_series import device_series
 from anychip.server.metrics.engine_series import engine_series
-from anychip.server.metrics.families import Families
 from anychip.server.metrics.request_series import RequestFigures, request_series
 from anychip.server.metrics.server_series import server_series
 from anychip.server.metrics.sources import EngineView
@@ -28,7 +29,8 @@ class Metrics(Collector):
         self.requests = RequestFigures()
         self.http = HttpFigures()
         self._engine, self._aliases = engine, aliases
-        self._families = Families(model, engine.info.backend)
+        common = dict(zip(COMMON_LABELS, (model, engine.info.backend), strict=True))
+        self._families = Families(CATALOGUE, common)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 

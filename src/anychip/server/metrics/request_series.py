@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from anychip.figures import Buckets
+from anychip.http.families import Families, Samples
 from anychip.server.metrics.catalogue import CATALOGUE, REQUESTS
-from anychip.server.metrics.families import Families, Samples
 
 FIRST_TOKEN = "anychip_time_to_first_token_seconds"
 PER_TOKEN = "anychip_time_per_output_token_seconds"

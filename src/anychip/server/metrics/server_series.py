@@ -9,8 +9,8 @@ from pathlib import Path
 
 from prometheus_client.core import Metric as Family
 
+from anychip.http.families import Families, Samples
 from anychip.http.http_calls import HttpFigures
-from anychip.server.metrics.families import Families, Samples
 from anychip.server.metrics.sources import EngineView
 
 PROC = Path("/proc")

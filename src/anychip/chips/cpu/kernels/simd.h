@@ -11,6 +11,8 @@
 #include "simd_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "simd_avx2.h"
+#elif defined(ANYCHIP_NEON)  // what aarch64's compiler may use anyway, so it is asked for by name
+#include "simd_neon.h"
 #else
 #include "simd_portable.h"
 #endif

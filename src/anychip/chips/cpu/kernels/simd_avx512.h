@@ -73,6 +73,12 @@ inline V bf16_second(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-65536)));
 }
 
+#define ANYCHIP_PAIRS_IN_REGISTERS 1
+inline V bf16_first(V pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16)); }
+inline V bf16_second(V pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+}
+
 // W words of eight 4-bit numbers; number r of each, looked up in a table of 16.
 using VI = __m512i;
 inline VI load_words(const uint8_t* p) { return _mm512_loadu_si512(p); }
@@ -99,6 +105,32 @@ inline VI no_words() { return _mm512_setzero_si512(); }
 inline V floats_of(VI words) { return _mm512_cvtepi32_ps(words); }
 inline VI whole_of(V x) { return _mm512_cvtps_epi32(x); }
 inline VI add_whole(VI a, VI b) { return _mm512_add_epi32(a, b); }
+
+#ifdef __AVX512VNNI__
+// Dot products of bytes, four unsigned ones of a word times four signed ones, added without saturation.
+// Spelled out: with the intrinsic gcc 12 keeps part of a tile's sums in memory.
+#define ANYCHIP_BYTE_QUADS 1
+inline VI add_quads(VI sum, VI positive, VI either) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(positive), "v"(either));
+  return sum;
+}
+inline VI less_times(VI sum, VI of, int32_t times) {
+  return _mm512_sub_epi32(sum, _mm512_mullo_epi32(of, _mm512_set1_epi32(times)));
+}
+// W floats, whole numbers and `more` added, as unsigned bytes; they lie in 0 .. 255.
+inline void store_unsigned(uint8_t* p, V x, int32_t more) {
+  __m512i whole = _mm512_add_epi32(_mm512_cvtps_epi32(x), _mm512_set1_epi32(more));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(whole));
+}
+#else
+// As simd_avx2.h has them: the even or odd bytes of each word as 16 bits, times a pair of 16 bits.
+#define ANYCHIP_BYTE_DOTS 1
+inline VI even_bytes(VI words) { return _mm512_srai_epi16(_mm512_slli_epi16(words, 8), 8); }
+inline VI odd_bytes(VI words) { return _mm512_srai_epi16(words, 8); }
+inline VI add_dots(VI sum, VI bytes, int32_t pair) {
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(bytes, _mm512_set1_epi32(pair)));
+}
+#endif
 
 inline float hsum(V x) { return _mm512_reduce_add_ps(x); }
 inline float hmax(V x) { return _mm512_reduce_max_ps(x); }

@@ -1,4 +1,4 @@
-"""Builds Prometheus' families out of the catalogue, so that no series has a name of its own."""
+"""Builds Prometheus' families out of a catalogue, so that no series has a name of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.core import Metric as Family
 
 from anychip.figures import Buckets
-from anychip.server.metrics.catalogue import CATALOGUE, COMMON_LABELS, Metric
+from anychip.http.metric import Metric
 
 Samples = dict[tuple[str, ...], float]
 """Values by the labels beside the common ones."""
@@ -26,10 +26,14 @@ def labelled(counts: Mapping[str, float]) -> Samples:
 
 
 class Families:
-    """Families whose every sample has the common labels."""
+    """Families whose every sample has the common labels. catalogue: all that there may be."""
 
-    def __init__(self, model: str, chip: str) -> None:
-        self._common = (model, chip)
+    def __init__(
+        self, catalogue: Mapping[str, Metric], common: Mapping[str, str] | None = None
+    ) -> None:
+        self._catalogue = catalogue
+        self._names = tuple(common or ())
+        self._common = tuple((common or {}).values())
 
     def one(self, name: str, value: float | None) -> Family:
         """A series without further labels; None: the family without a sample."""
@@ -37,17 +41,17 @@ class Families:
 
     def many(self, name: str, values: Mapping[Any, float]) -> Family:
         """A series for each tuple of labels."""
-        metric = CATALOGUE[name]
+        metric = self._catalogue[name]
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        family = kind(metric.name, metric.help, labels=_labels(metric))
+        family = kind(metric.name, metric.help, labels=self._labels(metric))
         for labels, value in values.items():
             family.add_metric((*self._common, *labels), value)
         return family
 
     def histogram(self, name: str, found: Mapping[Any, Buckets]) -> Family:
         """A histogram for each tuple of labels; one that nothing was observed of is empty."""
-        metric = CATALOGUE[name]
-        family = HistogramMetricFamily(metric.name, metric.help, labels=_labels(metric))
+        metric = self._catalogue[name]
+        family = HistogramMetricFamily(metric.name, metric.help, labels=self._labels(metric))
         for labels, buckets in found.items():
             counts, cumulative, below = buckets.counts, [], 0
             for place, bound in enumerate((*metric.buckets, math.inf)):
@@ -56,9 +60,8 @@ class Families:
             family.add_metric((*self._common, *labels), cumulative, buckets.total)
         return family
 
-
-def _labels(metric: Metric) -> tuple[str, ...]:
-    return (*COMMON_LABELS, *metric.labels)
+    def _labels(self, metric: Metric) -> tuple[str, ...]:
+        return (*self._names, *metric.labels)
 
 
 def _text(bound: float) -> str:

@@ -1,0 +1,64 @@
+"""The routes of the router, and the layers around them."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+from starlette.types import Scope
+
+from anychip.http.auth import KeyCheck, OriginCheck
+from anychip.http.errors import ApiError, on_api_error, on_crash, on_http_error
+from anychip.http.limits import CallLimit
+from anychip.http.stream import CutAtTheEnd
+
+from . import about, admin
+from .asking import ROUTED
+from .desk import Desk
+from .endpoints import about_response, routed
+
+_GET, _POST = ["GET"], ["POST"]
+ROUTES = (
+    *(Route(path, routed, methods=_POST) for path in ROUTED),
+    Route("/v1/responses/{id:path}/cancel", about_response, methods=_POST),
+    Route("/v1/responses/{id:path}", about_response, methods=["GET", "DELETE"]),
+    Route("/v1/models", about.models, methods=_GET),
+    Route("/v1/models/{name:path}", about.model, methods=_GET),
+    Route("/workers", about.workers, methods=_GET),
+    Route("/workers", admin.add_worker, methods=_POST),
+    Route("/workers/{name:path}", admin.remove_worker, methods=["DELETE"]),
+    Route("/flush_cache", admin.flush_cache, methods=_POST),
+    Route("/abort_request", admin.abort_request, methods=_POST),
+    Route("/health", about.health, methods=_GET),
+    Route("/ready", about.ready, methods=_GET),
+    Route("/server_info", about.server_info, methods=_GET),
+    Route("/metrics", about.metrics, methods=_GET),
+)
+
+
+def route_of(scope: Scope) -> str | None:
+    """The pattern that a call's path was found by; None before it was, and for unknown ones."""
+    found = [route.path for route in ROUTES if route.endpoint is scope.get("endpoint")]
+    return scope["path"] if scope["path"] in found else next(iter(found), None)
+
+
+def build_app(desk: Desk) -> Starlette:
+    """The ASGI application of a router."""
+    config = desk.config
+    app = Starlette(
+        routes=list(ROUTES),
+        middleware=[
+            Middleware(CutAtTheEnd, draining=lambda: desk.draining),
+            Middleware(OriginCheck, bound_host=config.host),
+            Middleware(KeyCheck, access=desk.access),
+            Middleware(CallLimit, most=config.max_concurrent_requests, retry_after=lambda: 1),
+        ],
+        exception_handlers={
+            ApiError: on_api_error,
+            HTTPException: on_http_error,
+            Exception: on_crash,
+        },
+    )
+    app.state.desk = desk
+    return app
