@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from anychip.engine.messages import ProfileWish
 from anychip.engine.offline import OfflineEngine
 from anychip.engine.profile_stacks import Stacks
 from anychip.model.tiny import write_tiny
+from served import ENVIRONMENT
 
 PROMPTS = ["hello there", "a longer prompt for the second of the rows"]
 
@@ -191,3 +193,28 @@ def test_stacks_are_closed_from_the_inside():
     ours = [one for one in told if one[0] in ("inner", "outer")]
     assert ours == [("inner", 1.0, 3.0), ("outer", 1.0, 3.0)]
     assert sys._getframe().f_code.co_name not in {name for name, *_ in told}
+
+
+FULL = """
+import resource, sys, threading
+from anychip.engine.messages import ProfileWish
+from anychip.engine.profile import Profile
+ended = []
+wish = ProfileWish(path=sys.argv[1], seconds=60.0, steps=None, activities=("COPIES",))
+profile = Profile(wish, ended.append)
+profile.start()
+for at in range(2000):
+    profile.copy(at, profile._begun, profile._begun + 1, into=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+profile.end("asked")
+profile.join()
+print(ended[0].error)
+"""
+
+
+def test_half_a_profile_does_not_stay_on_a_full_disk(tmp_path):
+    """In a process whose files may be no longer than 4 KiB."""
+    command = [sys.executable, "-c", FULL, str(tmp_path / "p.trace.json")]
+    told = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert "File too large" in told.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import threading
 
 import pytest
 
@@ -291,3 +292,42 @@ def test_ids_are_not_sent_as_text_where_no_text_was_kept(tmp_path):
 def test_a_factor_that_cannot_be_is_refused(name, value):
     with pytest.raises(LoadError, match=f"--scale-{name}: .* must be above 0"):
         Scaling(**{name: value})
+
+
+LONG = {"prompt": [1] * 600, "prompt_tokens": 600, "response_tokens": 1}
+
+
+def test_a_record_that_is_rotated_meanwhile_is_read(tmp_path):
+    """A writer that rotates with nearly every line; a reader that is there all the time."""
+    path, over, failures, reads = tmp_path / "r", threading.Event(), [], 0
+    head = Header(format=FORMAT, version=VERSION, started=100.0, model="m")
+    writer = RecordWriter(path, head, max_bytes=4096, keep=2)
+
+    def write() -> None:
+        for number in range(4000):
+            writer.put(lambda n=number: Recorded(id=n, at=100.0 + n, at_s=float(n), **LONG))
+        over.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not over.is_set() or reads < 5:
+        try:
+            reads += bool(read_trace(path).requests)
+        except TraceError as error:
+            if "no request in it" in str(error):  # it was just rotated
+                reads += 1
+                continue
+            failures.append(str(error))
+            break
+    thread.join()
+    writer.close()
+    assert failures == [] and reads >= 5
+
+
+def test_a_record_that_was_just_rotated_says_where_the_rest_is(tmp_path):
+    recorded(tmp_path, Recorded(id=0, at=100.0, at_s=0.0, prompt_tokens=2, response_tokens=1))
+    (tmp_path / "record").rename(tmp_path / "record.1")
+    with pytest.raises(
+        TraceError, match=r"no request in it: .*; .*record\.1 is the part before it"
+    ):
+        recorded(tmp_path)

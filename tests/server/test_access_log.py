@@ -172,6 +172,17 @@ def test_lines_to_read(folder, tmp_path, http):
     assert second.split()[1:4] == ["404", "GET", "/a%0Ab%20c"] and "model=" not in second
 
 
+def test_a_full_disk_is_told_once_and_ends_neither_server_nor_its_shutdown(folder, caplog):
+    """/dev/full: nothing is written and nothing is kept to be written."""
+    config = config_for(folder, access_log="/dev/full")
+    with running(config) as server, server.http() as http:
+        for _ in range(3):
+            assert http.get("/ready").status_code == 200
+    assert server.exit_code == 0
+    told = [r.getMessage() for r in caplog.records if "lines are lost" in r.getMessage()]
+    assert len(told) == 1 and "No space left on device" in told[0]
+
+
 def test_a_place_that_cannot_be_written_stops_the_start(folder, tmp_path):
     config = config_for(folder, access_log=str(tmp_path / "none" / "access.log"))
     with pytest.raises(StartError, match=r"--access-log: cannot write .* No such file"):

@@ -74,6 +74,21 @@ def test_what_cannot_be_obeyed_is_refused_by_name(admin, asked, field):
     assert answer.json()["error"]["param"] == field
 
 
+def test_a_client_that_is_gone_leaves_a_profile_that_ends_and_can_be_ended(profiled, admin, root):
+    with httpx.Client(base_url=profiled.url, timeout=60, headers=bearer("boss")) as gone:
+        assert gone.post("/start_profile", json={"profile_id": "left"}).status_code == 200
+        task = gone.build_request("POST", "/v1/completions", json={**BODY, "stream": True})
+        gone.send(task, stream=True)  # and nobody reads it
+    assert admin.post("/start_profile").json()["error"]["code"] == "profile_runs"
+    assert admin.post("/stop_profile").json()["success"]
+    asked = {"profile_id": "alone", "seconds": 0.2}
+    with httpx.Client(base_url=profiled.url, timeout=60, headers=bearer("boss")) as gone:
+        assert gone.post("/start_profile", json=asked).status_code == 200
+    wait_until(lambda: list(root.glob("alone-*.trace.json")))
+    assert admin.post("/start_profile").status_code == 200  # the next one begins
+    assert admin.post("/stop_profile").status_code == 200
+
+
 def test_a_link_out_of_the_folder_is_not_followed(admin, root, tmp_path):
     (root / "link").symlink_to(tmp_path)
     assert admin.post("/start_profile", json={"output_dir": "link"}).status_code == 400
@@ -99,3 +114,8 @@ def test_an_engine_that_dies_is_told_to_whoever_waits(folder, root):
         answer = http.post("/v1/completions", json={"prompt": "a\x02"})
         assert answer.status_code == 500
         assert http.post("/stop_profile").status_code in (400, 503)
+        wait_until(lambda: http.get("/ready").status_code == 200)
+        begun = http.post("/start_profile")  # the next engine knows nothing of the last profile
+        assert begun.status_code == 200
+        ended = http.post("/stop_profile").json()
+        assert ended["success"] and ended["path"] == begun.json()["path"]

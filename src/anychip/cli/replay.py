@@ -103,12 +103,12 @@ def run(argv: Sequence[str]) -> int:
             found = asyncio.run(_interruptible(wish, watcher))
     except LoadError as error:
         raise ConfigError(str(error)) from error
-    if folder is not None:
-        _write(found, folder)
     if namespace.json:
         _print_json(found)
     else:
         _draw(found)
+    if folder is not None:  # a disk that is full by now takes the report, not what was seen
+        _write(found, folder)
     figures = found.figures
     wrong = found.as_recorded is not None and found.as_recorded < figures.requests
     return 1 if wrong or not figures.succeeded else 0

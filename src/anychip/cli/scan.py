@@ -120,13 +120,13 @@ def run(argv: Sequence[str]) -> int:
     except LoadError as error:
         raise ConfigError(str(error)) from error
     asked += told
-    if folder is not None:
-        _write(folder, found, asked)
     if options.json:
         say(as_json(found, asked), end="")
     else:
         _draw(found)
         say("\n".join([*asked, *summary(found)]))
+    if folder is not None:  # a disk that is full by now takes the report, not what was seen
+        _write(folder, found, asked)
     if found.broken:
         print(f"anychip: the scan ended early: {found.broken}", file=sys.stderr)
         return 2

@@ -165,8 +165,8 @@ def _tuned(asked: Question, options: TuneOptions) -> int:
         kept = tune(prepared, Progress())
     except KeyboardInterrupt:
         return _interrupted(prepared, options)
-    _write(kept, _compared(options, kept), asked.output)
     _tell(kept, _compared(options, kept), options)
+    _write(kept, _compared(options, kept), asked.output)
     return 0
 
 

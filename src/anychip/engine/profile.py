@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,12 +186,19 @@ class Profile:
         facts = self._encoder.encode({"ended_by": self._reason, "steps": self._steps})
         half = path.with_name(path.name + ".part")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(b'{"displayTimeUnit":"ms","otherData":' + facts + b',"traceEvents":[\n')
-            file.write(b",\n".join(parts))
-            file.write(b"\n]}\n")
-            nbytes = file.tell()
-        half.rename(path)
+        try:
+            with os.fdopen(
+                os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
+                file.write(b'{"displayTimeUnit":"ms","otherData":' + facts + b',"traceEvents":[\n')
+                file.write(b",\n".join(parts))
+                file.write(b"\n]}\n")
+                nbytes = file.tell()
+            half.rename(path)
+        except OSError:
+            with suppress(OSError):
+                half.unlink()  # a full disk has no use for half a profile
+            raise
         return nbytes
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -44,6 +45,8 @@ class AccessLog:
             if not self._failing:
                 log.error("--access-log: lines are lost: %s", error)
             self._failing = True
+            if self._file is not None:
+                self._file.forget()
         else:
             self._failing = False
 
@@ -149,6 +152,13 @@ class _PrivateFile(WatchedFileHandler):
         if self.stream is None:
             self.stream = self._open()
         return self.stream
+
+    def forget(self) -> None:
+        """Drop what could not be written: kept, it would grow, and fail again at the close."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            with suppress(OSError):  # it tries once more, and is closed whatever comes of it
+                stream.close()
 
 
 def _open_private(path: str, flags: int) -> int:

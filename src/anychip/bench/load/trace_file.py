@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import stat
 from pathlib import Path
 
 from .calls import LoadError
@@ -26,9 +27,10 @@ class TraceError(LoadError):
 def first_line(path: Path) -> bytes:
     """The first line, without a mark and the end of line. Raises TraceError for what can be no
     trace, OSError for what cannot be read."""
-    if path.is_dir():
+    mode = path.stat().st_mode  # asked once: a record may be rotated meanwhile
+    if stat.S_ISDIR(mode):
         raise TraceError(f"{path} is a folder: name the file in it")
-    if path.exists() and not path.is_file():
+    if not stat.S_ISREG(mode):
         raise TraceError(f"{path} is no plain file, and a trace is read more than once: save it")
     with path.open("rb") as file:
         head = file.readline(_MOST_HEAD)

@@ -6,6 +6,7 @@ import csv
 import itertools
 import math
 import re
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ _FORMATS = (
 )
 MOST_TOKENS = 2**31 - 1
 """Of a prompt or an answer: more is a torn or foreign file, and no array holds such ids."""
+_ROTATIONS, _ROTATING_S = 20, 0.05
 _MOMENT = re.compile(r"([\d-]+[ T][\d:]+)(\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 
 
@@ -73,7 +75,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 def read_trace(path: Path, limit: int | None = None) -> Trace:
     """The first `limit` requests of a file. Raises TraceError."""
     try:
-        trace = _read(path, limit)
+        trace = _read_rotating(path, limit)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         text = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         if isinstance(error, OSError):
@@ -81,7 +83,9 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         raise TraceError(f"{path}: {text}") from error
     if not trace.requests:
         left_out = f" ({trace.notes[0]})" if trace.notes else ": it has a header and nothing else"
-        raise TraceError(f"{path}: no request in it{left_out}")
+        older = _older(path)
+        before = f"; {older} is the part before it" if older.exists() else ""
+        raise TraceError(f"{path}: no request in it{left_out}{before}")
     for number, one in enumerate(trace.requests, 1):
         most = max(one.input_tokens or 0, one.output_tokens)
         if most > MOST_TOKENS:
@@ -90,6 +94,23 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
                 f"answer has at most {MOST_TOKENS}: correct that line, or leave it out"
             )
     return trace
+
+
+def _older(path: Path) -> Path:
+    """What a record's rotation makes of it."""
+    return Path(f"{path}.1")
+
+
+def _read_rotating(path: Path, limit: int | None) -> Trace:
+    """A record that is being written has no file for a moment, while it is rotated."""
+    for _ in range(_ROTATIONS):
+        try:
+            return _read(path, limit)
+        except FileNotFoundError:
+            if not _older(path).exists():
+                raise
+            time.sleep(_ROTATING_S)
+    return _read(path, limit)
 
 
 def _read(path: Path, limit: int | None) -> Trace:
