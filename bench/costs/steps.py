@@ -118,19 +118,21 @@ class TimedCapture(Capture):
     """The chip's own way to run the launches of a step, timed until the queue is empty.
 
     seconds: of the last step's. gaps: seconds between the end of one and the begin of the next.
-    behind: called after the launches, within their time.
+    behind: called after the launches, within their time. running: whether they run now.
     """
 
     def __init__(self, chip: Chip) -> None:
         self._inner, self._queue, self.seconds = chip.capture, chip.queue, 0.0
         self._ended, self.gaps = time.perf_counter(), list[float]()
         self.behind: Callable[[], None] | None = None
+        self.running = False
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch, which waits."""
         inner = launches if self._inner is None else (self._inner.capture(launches),)
 
         def timed() -> None:
+            self.running = True
             began = time.perf_counter()
             self.gaps.append(began - self._ended)
             for launch in inner:
@@ -140,6 +142,7 @@ class TimedCapture(Capture):
                 self.behind()
             self._ended = time.perf_counter()
             self.seconds = self._ended - began
+            self.running = False
 
         return timed
 

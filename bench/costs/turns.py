@@ -229,7 +229,7 @@ class Turns:
 
         def told_of(frame: FrameType, event: str, argument: object) -> None:
             nonlocal count
-            count += event == "c_call" and not _is_launch(*_place(frame.f_code))
+            count += event == "c_call" and not self._native.running
 
         def look(turn: Callable[[], Any]) -> None:
             sys.setprofile(told_of)
@@ -250,7 +250,7 @@ class Turns:
 
         def call(frame: FrameType, event: str, argument: object) -> Any:
             nonlocal calls
-            if _is_launch(*_place(frame.f_code)):
+            if self._native.running:
                 return None
             calls += 1
             frame.f_trace_opcodes, frame.f_trace_lines = True, False

@@ -57,3 +57,9 @@ def test_an_operator_that_is_missing_is_named(monkeypatch, capsys):
     monkeypatch.setattr(families, "coverage", lacking)
     assert main(["models", "--check", "--backend", "fake"]) == 1
     assert "topk" in capsys.readouterr().out
+
+
+def test_a_chip_that_is_not_there_is_told_before_any_progress(capsys):
+    assert main(["models", "--check", "--backend", "nope"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("anychip: error: no chip 'nope'") and len(told.splitlines()) == 1

@@ -155,7 +155,8 @@ def test_settings_that_are_not_served_are_refused_by_their_key(scheme, changes, 
         ({"weights": {"num_bits": 4, "strategy": "tensor_group"}}, "strategy 'tensor_group'"),
         ({"weights": {"num_bits": 4, "group_size": 32, "rounding": "up"}}, "'rounding'"),
         ({"output_activations": {"num_bits": 8}}, "'output_activations'"),
-        ({"targets": ["re:("]}, "the pattern 're:.' is broken"),
+        ({"targets": ["re:("]}, "the pattern 're:.': a group without its"),
+        ({"targets": ["re:(?!lm_head)"]}, "look-around, .* not supported"),
     ],
 )
 def test_groups_that_are_not_served_are_refused(changes, message, tmp_path):

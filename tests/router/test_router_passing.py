@@ -204,7 +204,7 @@ def test_a_call_is_not_repeated_where_it_may_have_begun(pair):
                     served.append(asked)
                     peer.sendall(b"what?\r\n\r\n")
                     continue
-                body = b'{"data":[{"id":"odd"}]}' if b"/v1/models" in asked else b"{}"
+                body = b'{"data":[{"id":"m"}]}' if b"/v1/models" in asked else b"{}"
                 head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
                 peer.sendall(head % len(body) + body)
 
@@ -216,12 +216,14 @@ def test_a_call_is_not_repeated_where_it_may_have_begun(pair):
 
     try:
         with routing([Odd, pair[0]]) as router, router.http() as http:
-            told = http.post(COMPLETIONS, json={**completion(), "model": "odd"})
+            answers = [http.post(COMPLETIONS, json=completion()) for _ in "ab"]  # they take turns
     finally:
         rubbish.shutdown(socket.SHUT_RDWR)
         rubbish.close()
-    assert told.status_code == 502 and told.json()["error"]["code"] == "worker_lost"
-    assert "'odd'" in told.json()["error"]["message"] and len(served) == 1
+    told, well = sorted(answers, key=lambda one: -one.status_code)
+    assert (told.status_code, well.status_code) == (502, 200) and len(served) == 1
+    assert told.json()["error"]["code"] == "worker_lost"
+    assert "'odd'" in told.json()["error"]["message"]
 
 
 def test_a_worker_that_never_answers_is_given_up(pair):

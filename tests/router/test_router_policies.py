@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anychip.flags import ConfigError
+from anychip.config import RouterConfig
+from anychip.flags import ConfigError, settings_of
 from anychip.router.asking import Ask
 from anychip.router.choosing import REASONS, PolicyOptions, Seen, loads
 from anychip.router.policies import DEFAULT_POLICY, POLICIES, policy_named
@@ -237,3 +238,8 @@ def test_a_prompt_that_nobody_has_goes_where_there_is_least_to_do(name, seen):
     choice = policy_named(name).choose(prompt("q"), seen)
     load = dict(zip([one.name for one in seen], loads(seen), strict=True))
     assert load[choice.name] == min(load.values())
+
+
+def test_the_flag_offers_every_policy():
+    flag = next(one.flag for one in settings_of(RouterConfig) if one.field == "policy")
+    assert flag.choices == tuple(POLICIES)

@@ -188,7 +188,8 @@ def test_an_abort_goes_to_the_worker_that_runs_the_call():
     with scripted("one", "two") as pair, routing(pair, admin_api_key="boss") as router:
         call = completion("hold", stream=True, rid="mine")
         with router.http() as http, http.stream("POST", COMPLETIONS, json=call) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()
+            next(lines)
             runs = next(w for w in pair if w.name == answer.headers["x-anychip-worker"])
             other = next(w for w in pair if w is not runs)
             runs.running = other.running = "mine"

@@ -52,6 +52,19 @@ def test_a_path_that_is_here_wins(cache, tmp_path):
         local_model(ServeConfig(model_path="org/other"))
 
 
+def test_where_nothing_is_fetched_a_folder_for_it_is_refused_and_a_hub_told(cache, tmp_path):
+    (tmp_path / "here").mkdir()
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="--download-dir: here is here already, so nothing is"):
+        local_model(ServeConfig(model_path="here", download_dir="elsewhere"))
+    asked = ServeConfig(model_path="here", model_source="modelscope")
+    local = local_model(asked, Lines(said.append))
+    assert said == ["here: it is here already: modelscope is not asked"]
+    assert local_model(local, Lines(said.append)) == local and len(said) == 1
+    fetched = local_model(ServeConfig(model_path=ID, download_dir=str(cache)))
+    assert local_model(fetched) == fetched  # where it lies it is not fetched again
+
+
 @pytest.mark.parametrize("text", [f"{ID}@{COMMIT}", ID])
 def test_a_revision_by_either_spelling(cache, text):
     revision = None if "@" in text else COMMIT

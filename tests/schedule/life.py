@@ -18,8 +18,8 @@ from msgspec import structs
 from random_life import Event, World
 from table_model import Session, TableRunner, expected, expected_logprobs, expected_scores
 
-from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
-from anychip.request import NO_LOGPROBS, Failure, FinishReason, Request, StepOutput
+from anychip.plan import NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
+from anychip.request import Failure, FinishReason, Request, StepOutput
 from anychip.schedule.scheduler import NOT_NUMBERS, QueueFull, RequestRefused, Scheduler
 from anychip.schedule.sequence import Sequence
 
@@ -38,12 +38,6 @@ class Step(NamedTuple):
     result: StepResult | None
 
 
-def is_plain(row: Row) -> bool:
-    """Whether it is one token behind which one is sampled, and nothing else is wanted."""
-    wanted = (row.shaped, row.score, row.logprobs != NO_LOGPROBS, row.emit != NOT_EMITTED)
-    return len(row.tokens) == 1 and row.sample and not any(wanted)
-
-
 class LifeRunner(TableRunner):
     """The table model with namespaces, and with rows whose KV nobody may ever read."""
 
@@ -55,7 +49,6 @@ class LifeRunner(TableRunner):
     def look(self, plan: StepPlan, sequences: list[Sequence], lost: frozenset[int]) -> None:
         """Who writes a page's first position owns it; all pages of a row are its namespace's."""
         size = self.limits.page_size
-        assert not plan.plain or all(map(is_plain, plan.rows))
         self.apply(plan, lost)
         for move in plan.moves:
             if move.to_host:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from anychip.plan import (
+    NOT_EMITTED,
     NOT_SAMPLED,
     PREV,
     SINK_PAGE,
@@ -49,6 +50,12 @@ def forced(digested: int) -> tuple[int, ...]:
     """What has to follow on these tokens, by whatever grammar: mostly nothing."""
     count = (0, 0, 0, 1, 2, 9)[digested % 6]
     return tuple((digested // 7 + 11 * n) % VOCABULARY for n in range(count))
+
+
+def is_plain(row: Row) -> bool:
+    """Whether it is one token behind which one is sampled, and nothing else is wanted."""
+    wanted = (row.shaped, row.score, row.logprobs >= 0, row.emit != NOT_EMITTED)
+    return len(row.tokens) == 1 and row.sample and not any(wanted)
 
 
 def score(digested: int, token: int, top: int) -> TokenLogprob:
@@ -217,6 +224,7 @@ class TableRunner:
 
     def apply(self, plan: StepPlan, lost: frozenset[int] = frozenset()) -> None:
         """Take in the changes of the tables."""
+        assert not plan.plain or all(map(is_plain, plan.rows))
         for change in plan.changes:
             if change.slot in lost:
                 continue

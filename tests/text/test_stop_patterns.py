@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anychip.patterns.errors import PatternError
+from anychip.patterns.program import MAX_STATES, Program
 from anychip.text.stop import HELD_MOST, StopChecker, stop_patterns
-from anychip.text.stop_regex.errors import PatternError
-from anychip.text.stop_regex.program import MAX_STATES, Program
 
 PATTERNS = [
     "ab+a",

@@ -13,11 +13,13 @@ from typing import Any
 
 from anychip.bench.regress_case_files import package_cases
 from anychip.config import ServeConfig
+from anychip.contract.discovery import open_chip
 from anychip.model.config import ModelConfig
 from anychip.model.families import FAMILIES, config_from_hf
 from anychip.model.tiny_family import write_family
 from anychip.run.coverage import coverage
 from anychip.run.needs import needed_operators
+from anychip.run.plan_run import chip_options
 
 BASE = "llama"
 """The family whose operators every other one is compared with."""
@@ -64,6 +66,8 @@ def families_on(config: ServeConfig, told: Callable[[str, int, int], None]) -> l
     told: called before each with its name, how many are done and how many there are. Raises what
     `coverage` raises.
     """
+    # Before anything is told of its progress.
+    open_chip(config.backend, config.device_index, chip_options(config)).close()
     found, settings = [], _settings()
     with tempfile.TemporaryDirectory(prefix="anychip-models-") as folder:
         for done, name in enumerate(FAMILIES):

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 SYSTEM = Path("/")
@@ -19,7 +18,7 @@ def _meminfo(system: Path) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
 
 
-def _cgroups(controller: str, system: Path) -> Iterator[Path]:
+def cgroups(controller: str, system: Path) -> Iterator[Path]:
     """Folders of this process's cgroups for memory or cpu, from its own up to the root.
 
     Version 2 has one tree; version 1 one for each controller, or one for several. A container may
@@ -39,7 +38,8 @@ def _cgroups(controller: str, system: Path) -> Iterator[Path]:
             yield from (p for p in (own, *own.parents) if p == root or root in p.parents)
 
 
-def _number(file: Path) -> int | None:
+def number_in(file: Path) -> int | None:
+    """A whole number that is a file's whole text; None where it is none, or cannot be read."""
     try:
         text = file.read_text().strip()
     except OSError:
@@ -61,9 +61,9 @@ def host_facts(system: Path = SYSTEM) -> HostFacts:
     memory = _meminfo(system)
     total, source = memory["MemTotal"], "MemTotal of /proc/meminfo"
     available = memory["MemAvailable"]
-    for folder in _cgroups("memory", system):
-        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+    for folder in cgroups("memory", system):
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
+        used = number_in(folder / "memory.current") or number_in(folder / "memory.usage_in_bytes")
         if limit is None or used is None or limit >= memory["MemTotal"]:
             continue
         available = min(available, max(limit - used + _reclaimable(folder), 0))
@@ -79,37 +79,6 @@ def _reclaimable(folder: Path) -> int:
     except OSError:
         return 0
     return next((int(w[1]) for w in words if w[0] == "inactive_file"), 0)
-
-
-@dataclass(frozen=True)
-class CoresHere:
-    """How many cores this process may compute on, and what says so."""
-
-    count: int
-    source: str
-
-
-def usable_cores(system: Path = SYSTEM) -> CoresHere:
-    """Cores of the affinity, or as many as the tightest cgroup's quota comes to, rounded up."""
-    if hasattr(os, "sched_getaffinity"):
-        cores, source = len(os.sched_getaffinity(0)), "affinity of the process"
-    else:
-        cores, source = os.cpu_count() or 1, "cores of the machine"
-    for folder in _cgroups("cpu", system):
-        quota = _quota(folder)
-        if quota is not None and ceil(quota) < cores:
-            cores, source = max(ceil(quota), 1), f"CPU quota of {quota:g} in {folder}"
-    return CoresHere(cores, source)
-
-
-def _quota(folder: Path) -> float | None:
-    """Cores that a cgroup's processes may keep busy together; None without a limit."""
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-    except (OSError, ValueError):  # version 1, or the root, which has no such file
-        given = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
-        return given[0] / given[1] if given[0] and given[1] else None
-    return int(quota) / int(period) if quota.isdigit() and int(period) else None
 
 
 def resident() -> int:

@@ -14,24 +14,11 @@ from anychip.http.limits import CallLimit
 from anychip.http.stream import CutAtTheEnd
 
 from . import about, admin
+from .asking import ROUTED
 from .desk import Desk
 from .endpoints import about_response, routed
 
 _GET, _POST = ["GET"], ["POST"]
-ROUTED = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/v1/responses",
-    "/v1/tokenize",
-    "/v1/detokenize",
-    "/generate",
-    "/tokenize",
-    "/detokenize",
-)
-"""Paths of calls that any worker with the model may answer."""
-
 ROUTES = (
     *(Route(path, routed, methods=_POST) for path in ROUTED),
     Route("/v1/responses/{id:path}/cancel", about_response, methods=_POST),

@@ -17,6 +17,19 @@ MOST_PREFIX = 512 << 10
 BYTES_PER_TOKEN = 4
 """The estimate for text, which only a worker's tokenizer can count."""
 KEY_HEADER = "x-smg-routing-key"
+ROUTED = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/responses",
+    "/v1/tokenize",
+    "/v1/detokenize",
+    "/generate",
+    "/tokenize",
+    "/detokenize",
+)
+"""Paths of calls that any worker with the model may answer."""
 
 _ROLE, _PART = b"\x1e", b"\x1f"
 _LARGEST = 2**31 - 1

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from anychip.flags import LARGEST, ConfigError
 
-from .asking import Ask
+from .asking import ROUTED, Ask
 
 Fallback = Literal["refuse", "any"]
 """What becomes of a call whose rule's workers cannot be asked: 503 that names the rule, or any."""
@@ -216,8 +216,10 @@ def _more_words(text: str, before: Words, condition: tuple[str, str, str]) -> Wo
             raise _refused(text, f"{told}: {value!r} is neither true nor false")
         if sign == "!=":
             sign, value = "=", "false" if value == "true" else "true"
-    if name == "path" and not value.startswith("/"):
-        raise _refused(text, f"{told}: {value!r} is no path such as /v1/completions")
+    if name == "path" and value not in ROUTED:
+        raise _refused(
+            text, f"{told}: calls of {value!r} are not passed on; {', '.join(ROUTED)} are"
+        )
     same = value if sign == "=" else before.same
     other = before.other | ({value} if sign == "!=" else set())
     if same in other or before.same not in (None, same):

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from anychip.config import ConfigError, ServeConfig
 from anychip.model.demo import demo_model_path
@@ -65,11 +66,29 @@ def local_model(config: ServeConfig, watch: Watch | None = None) -> ServeConfig:
         raise ConfigError(
             f"--revision: {model} is no model of a hub; leave it out, or name one as ORG/NAME"
         )
-    name = None if tokenizer is None else hub_name(tokenizer)
-    if name is not None:
-        path = fetch(_wanted(config, name, tokenizer=True), watch)
+    named = None if tokenizer is None else hub_name(tokenizer)
+    if name is None and named is None:
+        _tell_idle(config, model, watch)
+    if named is not None:
+        path = fetch(_wanted(config, named, tokenizer=True), watch)
         config = dataclasses.replace(config, tokenizer_path=str(path))
-    return config
+    return dataclasses.replace(config, **_FETCHED)
+
+
+_FETCHED: dict[str, Any] = {"download_dir": None, "model_source": "huggingface"}
+"""Nothing is fetched twice: the same configuration may come here again."""
+
+
+def _tell_idle(config: ServeConfig, model: str, watch: Watch) -> None:
+    """What is said of a hub where none is asked. The source may be the environment's, for all that
+    is started there, so it is told; a folder is refused with ConfigError."""
+    if config.download_dir is not None:
+        raise ConfigError(
+            f"--download-dir: {model} is here already, so nothing is fetched into"
+            f" {config.download_dir}; leave it out, or name a model of a hub as ORG/NAME"
+        )
+    if config.model_source != _FETCHED["model_source"]:
+        watch.note(model, f"it is here already: {config.model_source} is not asked")
 
 
 def hub_name(text: str) -> HubName | None:

@@ -288,7 +288,7 @@ class Scheduler:
         self, sequence: Sequence, index: int, result: StepResult
     ) -> tuple[tuple[int, ...], FinishReason | None]:
         """Add the sampled token, and those forced behind it, up to one that ends the answer."""
-        tokens = (result.tokens[index],)
+        tokens: tuple[int, ...] = (result.tokens[index],)
         if index in result.forced:
             tokens += result.forced[index]
         for count, token in enumerate(tokens, 1):

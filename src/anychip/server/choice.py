@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anychip.patterns.moves import Moves
 from anychip.request import FinishReason, StepOutput, TokenLogprob
 from anychip.server.sampling import Sampling
 from anychip.text.stop import StopChecker
-from anychip.text.stop_regex.moves import Moves
 from anychip.text.tokenizer import Tokenizer
 
 

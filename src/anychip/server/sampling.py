@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from anychip.http.errors import bad_request
+from anychip.patterns.errors import PatternError
 from anychip.request import NO_LOGPROBS, SamplingParams
 from anychip.server.grammar_fields import GrammarWish
 from anychip.server.validation import check_ids, within
 from anychip.text.errors import require_unicode
 from anychip.text.stop import stop_patterns
-from anychip.text.stop_regex.errors import PatternError
 from anychip.text.tokenizer import Tokenizer
 
 MAX_N = 128
@@ -57,7 +57,7 @@ SHARED = (
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling settings of a call, whichever protocol they came by. Seed None: the server's.
 
-    stop_regex: patterns that end the text (`text.stop_regex`). no_stop_trim: what ended it stays in
+    stop_regex: patterns that end the text (`patterns`). no_stop_trim: what ended it stays in
     it. spaces_between_special_tokens: nothing is put between tokens either way, see Detokenizer.
     logit_bias: by token id. logprobs, prompt_logprobs, emit: as in SamplingParams. *_name: how the
     protocol at hand spells a setting, for error texts.

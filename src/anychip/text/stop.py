@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anychip.text.stop_regex.moves import Moves
-from anychip.text.stop_regex.program import Program
-from anychip.text.stop_regex.search import Match, PatternSearch
+from anychip.patterns.moves import Moves
+from anychip.patterns.program import Program
+from anychip.patterns.search import Match, PatternSearch
 
 HELD_MOST = 4096
 """Characters that are held back at most for a pattern that may be complete later."""
@@ -91,7 +91,7 @@ class StopChecker:
 def stop_patterns(patterns: Sequence[str]) -> Moves | None:
     """Patterns ready to be searched for, to be shared by the choices of a request; None for none.
 
-    Raises PatternError (see `stop_regex.program`).
+    Raises PatternError (see `patterns.program`).
     """
     return Moves(Program(patterns)) if patterns else None
 

@@ -114,5 +114,6 @@ READS_DEVICE = frozenset({grouped_linear, expert_mlp})
 
 def bytes_read(kernel: Kernel, attrs: Attrs) -> int:
     """What such a kernel copies to the host: how many rows each expert has, for each product."""
-    products = {grouped_linear: 1, expert_mlp: 2}.get(kernel, 0)
+    counted: dict[Kernel, int] = {grouped_linear: 1, expert_mlp: 2}
+    products = counted.get(kernel, 0)
     return products * 8 * attrs["experts_count"] if products else 0

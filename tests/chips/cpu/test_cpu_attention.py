@@ -131,6 +131,20 @@ def test_bits_depend_on_positions_alone(each, attrs):
     assert same_bits(shared[140:], batch.run(each, [(2, 512, 513)], attrs))
 
 
+@pytest.mark.parametrize("attrs", [{}, {"window": 90}], ids=str)
+@pytest.mark.parametrize("heads", [(6, 2), (8, 1), (3, 3), (32, 4)])
+def test_one_token_of_many_sequences_has_the_bits_of_a_prompt(each, heads, attrs):
+    """Few rows meet a cache of bfloat16 where it lies, all heads of a block together."""
+    lens = (300, 64, 65, 1, 130, 33, 257, 16, 96)
+    sizes = {"heads": heads[0], "kv_heads": heads[1], "dtype": BF16, "cache": BF16}
+    batch = Batch(lens, **sizes)
+    last = batch.run(each, [(row, n - 1, n) for row, n in enumerate(lens)], attrs)
+    for row, n in enumerate(lens):
+        whole = batch.run(each, [(row, 0, n)], attrs)
+        assert same_bits(last[row : row + 1], whole[-1:]), n
+    assert relative(last[:1], dense(batch, 0, lens[0] - 1, lens[0], attrs)) < 1e-2
+
+
 def test_bits_do_not_depend_on_pages_or_threads(chips):
     made = []
     for page in (1, 16, 64):

@@ -23,13 +23,14 @@ from anychip.chips.cpu.capture import CpuCapture
 from anychip.chips.cpu.memory import CpuMemory, CpuTelemetry, CpuWeights, HostStore
 from anychip.chips.cpu.memory_parts import WEIGHT_FORMATS
 from anychip.chips.cpu.operators import CpuQueue, operator_table
+from anychip.chips.cpu.registration_cores import usable_cores
 from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
 from anychip.contract.formats import PLAIN_FORMATS
-from anychip.contract.host import CoreUse, host_facts, usable_cores
+from anychip.contract.host import CoreUse, host_facts
 from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import (
     Capabilities,

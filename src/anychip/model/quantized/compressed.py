@@ -6,7 +6,6 @@ Formats pack-quantized (codes of 4 or 8 bits in 32-bit words), int-quantized (in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from anychip.model.quantized.compressed_linear import (
 from anychip.model.quantized.linear import Linear
 from anychip.model.quantized.pieces import Pieces, RawTensors, modules
 from anychip.model.quantized.settings import ORIGIN, Settings
+from anychip.model.quantized.target import Target
 
 _TOLD = frozenset(
     ["quant_method", "quantization_status", "global_compression_ratio", "version", "run_compressed"]
@@ -38,7 +38,7 @@ _LINEAR = "Linear"
 class _Group:
     """One of config_groups. targets: names of modules, "re:" and a pattern, or "Linear"."""
 
-    targets: tuple[str, ...]
+    targets: tuple[Target, ...]
     weights: WeightArgs
     activations: Activation | None
 
@@ -48,7 +48,7 @@ def compressed_linears(store: RawTensors, config: Mapping[str, Any]) -> dict[str
     settings = Settings(config, _TOLD)
     settings.choice("format", (*_FORMATS, "mixed-precision"))
     groups = tuple(_groups(settings.mapping("config_groups") or {}))
-    ignore = settings.texts("ignore")
+    ignore = tuple(map(Target, settings.texts("ignore")))
     _refuse_sparsity(settings.mapping("sparsity_config") or {})
     settings.finish()
     found = {}
@@ -69,26 +69,17 @@ def _is_small(store: RawTensors, module: str) -> bool:
     return store.tensors[f"{module}.weight"].format in ("I8", "F8_E4M3")
 
 
-def _group_of(pieces: Pieces, groups: tuple[_Group, ...], ignore: tuple[str, ...]) -> _Group:
+def _group_of(pieces: Pieces, groups: tuple[_Group, ...], ignore: tuple[Target, ...]) -> _Group:
     """The group of a quantized linear: by name or pattern first, then by class."""
     module = pieces.module
     ending = PACKED if pieces.has(PACKED) else ".weight"
-    if any(_matches(target, module) for target in ignore):
+    if any(target.names(module) for target in ignore):
         raise pieces.error(ending, f"is quantized, but {ORIGIN} lists it under 'ignore'")
-    by_name = (g for g in groups if any(_matches(t, module) for t in g.targets))
-    by_class = (g for g in groups if _LINEAR in g.targets)
+    by_name = (g for g in groups if any(t.names(module) for t in g.targets))
+    by_class = (g for g in groups if any(t.text == _LINEAR for t in g.targets))
     for group in (*by_name, *by_class):
         return group
     raise pieces.error(ending, f"is quantized, but no group of {ORIGIN} has it as a target")
-
-
-def _matches(target: str, module: str) -> bool:
-    if target.startswith("re:"):
-        try:
-            return re.match(target[3:], module) is not None
-        except re.error as error:
-            raise CheckpointError(f"{ORIGIN}: the pattern {target!r:.60} is broken") from error
-    return target == module
 
 
 def _groups(described: Mapping[str, Any]) -> Iterator[_Group]:
@@ -103,7 +94,7 @@ def _groups(described: Mapping[str, Any]) -> Iterator[_Group]:
         if weights is None:
             raise UnsupportedModel(f"{origin} has no 'weights'; only activations are quantized")
         activations = settings.mapping("input_activations")
-        targets = settings.texts("targets")
+        targets = tuple(map(Target, settings.texts("targets")))
         settings.finish()
         yield _Group(
             targets,

@@ -11,6 +11,7 @@
 // one segment, and the partial results are merged afterwards in the same way.
 #include "abi.h"
 #include "attention_amx.h"
+#include "attention_rows.h"
 #include "attention_tiles.h"
 #include "micro.h"
 #include "pool.h"
@@ -87,6 +88,7 @@ struct Work {  // one tile of one KV head; x and c types are in the templates
   const int32_t* pages;       // this sequence's row of the page table
   float *q, *keys, *values, *scores;
   State now;                  // of the running segment
+  int64_t asks;               // heads whose next block is asked for
 
   int64_t rows() const { return tile.count * s.group; }
   int64_t last_of(int64_t token) const {  // one past the last visible position
@@ -193,14 +195,10 @@ void rescale(float* o, int64_t width, float factor) {
   for (int64_t i = 0; i < width; i += W) vstore(o + i, vmul(vload(o + i), vset(factor)));
 }
 
-// One register tile of rows against one block of keys.
-template <int M>
-void tile_block(Work& w, int64_t r0, int64_t start) {
+// Scores of rows become weights, and what the rows have gathered is rescaled.
+void soften_rows(Work& w, int64_t r0, int rows, int64_t start) {
   int64_t width = w.s.width;
-  for (int64_t j = 0; j < KEYS / NR; ++j) {
-    tile<Fma, M, 1, M>(w.g.dim, w.q + r0 * w.g.dim, w.keys + j * w.s.depth * NR, w.scores + j * NR, KEYS, false);
-  }
-  for (int m = 0; m < M; ++m) {
+  for (int m = 0; m < rows; ++m) {
     int64_t token = (r0 + m) / w.s.group;
     int64_t low = w.first_of(token) - start, high = w.last_of(token) - start;
     if (low < 0) low = 0;
@@ -211,9 +209,53 @@ void tile_block(Work& w, int64_t r0, int64_t start) {
     }
     rescale(w.now.o + (r0 + m) * width, width, soften(w, r0 + m, w.scores + m * KEYS, low, high));
   }
+}
+
+// One register tile of rows against one block of keys.
+template <int M>
+void tile_block(Work& w, int64_t r0, int64_t start) {
+  int64_t width = w.s.width;
+  for (int64_t j = 0; j < KEYS / NR; ++j) {
+    tile<Fma, M, 1, M>(w.g.dim, w.q + r0 * w.g.dim, w.keys + j * w.s.depth * NR, w.scores + j * NR, KEYS, false);
+  }
+  soften_rows(w, r0, M, start);
   for (int64_t d = 0; d < width; d += NR) {
     tile<Fma, M, KEYS, 1>(KEYS, w.scores, w.values + d * KEYS, w.now.o + r0 * width + d, width, true);
   }
+}
+
+#ifdef ANYCHIP_ROWS_IN_PLACE
+// All rows of a tile against one block of the cache.
+template <int M>
+void rows_block(Work& w, int64_t start) {
+  int64_t at[2 * KEYS], known = locate(w.g, w.pages, w.length, start, 2 * KEYS, at);
+  int64_t head = w.head * w.g.head_stride, count = known < KEYS ? known : KEYS;
+  Vectors keys{static_cast<const bf16*>(w.g.k_cache) + head, at, count, KEYS, known, w.g.dim};
+  Vectors values{static_cast<const bf16*>(w.g.v_cache) + head, at, count, KEYS, known, w.g.value_dim};
+  keys.ask(w.asks * w.g.dim);
+  score_keys<M>(keys, w.q, w.scores);
+  soften_rows(w, 0, M, start);
+  values.ask(w.asks * w.g.value_dim);
+  gather_values<M>(values, w.scores, w.now.o);
+}
+
+void meet_in_place(Work& w, int64_t start) {
+  with_rows<ROWS_IN_PLACE>(static_cast<int>(w.rows()), [&](auto r) { rows_block<decltype(r)::value>(w, start); });
+}
+
+// Whether the rows of a tile are so few that they meet the cache where it lies.
+bool in_place(const Work& w) {
+  return w.g.cache_type == 1 && w.rows() <= ROWS_IN_PLACE && w.g.dim % NR == 0 && w.g.value_dim % NR == 0;
+}
+#endif
+
+// Whether a token of these rows sees a key of the block.
+bool block_seen(const Work& w, int64_t r0, int64_t rows, int64_t start) {
+  bool seen = false;
+  for (int64_t t = r0 / w.s.group; t <= (r0 + rows - 1) / w.s.group; ++t) {
+    seen |= w.first_of(t) < start + KEYS && w.last_of(t) > start && w.first_of(t) < w.last_of(t);
+  }
+  return seen;
 }
 
 // Visible positions of the tile within [from, to): its union over tokens; empty where low >= high.
@@ -223,11 +265,13 @@ void run_segment(Work& w, int64_t from, int64_t to, void (*load)(Work&, int64_t)
     bool loaded = false;
     for (int64_t r0 = 0; r0 < w.rows(); r0 += MR) {
       int64_t n = w.rows() - r0 < MR ? w.rows() - r0 : MR;
-      bool seen = false;
-      for (int64_t t = r0 / w.s.group; t <= (r0 + n - 1) / w.s.group; ++t) {
-        seen |= w.first_of(t) < start + KEYS && w.last_of(t) > start && w.first_of(t) < w.last_of(t);
+      if (!block_seen(w, r0, n, start)) continue;
+#ifdef ANYCHIP_ROWS_IN_PLACE
+      if (in_place(w)) {
+        meet_in_place(w, start);
+        continue;
       }
-      if (!seen) continue;
+#endif
       if (!loaded) load(w, start);
       loaded = true;
       with_rows<MR>(static_cast<int>(n), [&](auto r) { tile_block<decltype(r)::value>(w, r0, start); });
@@ -276,7 +320,7 @@ class Attention {
     float* scores = values + KEYS * s.width;
     int64_t length = g.kv_lens[row] > 0 ? g.kv_lens[row] : 0;
     return {g, s, tiles[tile], head, length, g.page_table + row * g.table_width, q, keys, values, scores,
-            state_at(scores + MR * KEYS, s.rows)};
+            state_at(scores + MR * KEYS, s.rows), 1};
   }
 
   template <class X>
@@ -286,6 +330,12 @@ class Attention {
     }
     g.pool->run(count * g.kv_heads, [&](int64_t task, int thread) {
       Work w = work(task / g.kv_heads, task % g.kv_heads, thread);
+#ifdef ANYCHIP_ROWS_IN_PLACE
+      if (count >= 2 * g.pool->threads() && in_place(w) && g.kv_heads * w.rows() <= s.rows) {
+        if (w.head == 0) all_heads<X>(task / g.kv_heads, thread);
+        return;
+      }
+#endif
       State all = state_at(w.now.m + s.state(), s.rows);
       clear(all, w.rows(), s.width);
       load_queries<X>(w);
@@ -296,6 +346,43 @@ class Attention {
       write_rows<X>(w, all);
     });
   }
+
+#ifdef ANYCHIP_ROWS_IN_PLACE
+  // One KV head of a tile of few rows, in its share of the room that a large tile has.
+  Work share_of(int64_t tile, int64_t head, int thread) {
+    Work w = work(tile, head, thread);
+    w.q += head * w.rows() * g.dim;
+    w.now = state_at(w.now.m + head * w.rows() * (s.width + 2), w.rows());
+    bool adjacent = g.head_stride == g.dim && g.dim == g.value_dim;
+    w.asks = !adjacent ? 1 : (head == 0 ? g.kv_heads : 0);
+    return w;
+  }
+
+  // All heads of a tile, a block after the other: heads lie side by side in the cache, and memory is slow to
+  // come back for each.
+  template <class X>
+  void all_heads(int64_t tile, int thread) {
+    auto each = [&](auto body) {
+      for (int64_t head = 0; head < g.kv_heads; ++head) {
+        Work w = share_of(tile, head, thread);
+        body(w, state_at(w.now.m + s.state(), w.rows()));
+      }
+    };
+    Work one = work(tile, 0, thread);
+    each([&](Work& w, State all) {
+      load_queries<X>(w);
+      clear(all, w.rows(), s.width);
+    });
+    for (int64_t from = 0; from < one.length; from += SEGMENT) {
+      each([&](Work& w, State) { clear(w.now, w.rows(), s.width); });
+      for (int64_t start = from; start < from + SEGMENT && start < one.length; start += KEYS) {
+        if (block_seen(one, 0, one.rows(), start)) each([&](Work& w, State) { meet_in_place(w, start); });
+      }
+      each([&](Work& w, State all) { merge(all, w.now, w.rows(), s.width); });
+    }
+    each([&](Work& w, State all) { write_rows<X>(w, all); });
+  }
+#endif
 
   // Few tokens, each its own tile: a task a segment, then the merge.
   template <class X>

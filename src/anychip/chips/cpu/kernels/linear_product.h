@@ -60,12 +60,23 @@ void regroup(Fma, const LinearArgs& g, int64_t first, int rows, int64_t steps, f
 }
 
 #ifdef ANYCHIP_DOT_BF16
-// Rows of bfloat16 x as pairs, [k / 2][rows].
+// Rows of bfloat16 x as pairs, [k / 2][rows]. No more rows than a vector has lanes.
 template <class X>
 void regroup(Dot, const LinearArgs& g, int64_t first, int rows, int64_t pairs, float* out) {
+  static_assert(MR <= W && DIRECT_ROWS <= W, "rows become lanes");
+  const X* x = static_cast<const X*>(g.x) + first * g.x_stride;
+  int64_t i = 0;
+  for (; i + W <= g.k / 2; i += W) {
+    V words[W];
+    for (int m = 0; m < W; ++m) {
+      words[m] = m < rows ? vload(reinterpret_cast<const float*>(x + m * g.x_stride + 2 * i)) : vzero();
+    }
+    transpose(words);
+    for (int j = 0; j < W; ++j) vstore_n(out + (i + j) * rows, words[j], rows);
+  }
   for (int m = 0; m < rows; ++m) {
-    const X* row = static_cast<const X*>(g.x) + (first + m) * g.x_stride;
-    for (int64_t i = 0; i < g.k / 2; ++i) std::memcpy(out + i * rows + m, row + 2 * i, 4);
+    const X* row = x + m * g.x_stride;
+    for (int64_t j = i; j < g.k / 2; ++j) std::memcpy(out + j * rows + m, row + 2 * j, 4);
     if (g.k % 2) {
       uint32_t last = row[g.k - 1].bits;
       std::memcpy(out + (pairs - 1) * rows + m, &last, 4);

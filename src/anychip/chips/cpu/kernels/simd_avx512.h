@@ -73,6 +73,12 @@ inline V bf16_second(const uint8_t* p) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-65536)));
 }
 
+#define ANYCHIP_PAIRS_IN_REGISTERS 1
+inline V bf16_first(V pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16)); }
+inline V bf16_second(V pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+}
+
 // W words of eight 4-bit numbers; number r of each, looked up in a table of 16.
 using VI = __m512i;
 inline VI load_words(const uint8_t* p) { return _mm512_loadu_si512(p); }

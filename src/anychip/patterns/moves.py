@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anychip.text.stop_regex.program import AT_LINE, INSIDE, Program
+from anychip.patterns.program import AT_LINE, INSIDE, Program
 
 _KEPT = 1 << 14
 """Groups in remembered moves, after which they are forgotten: what a request keeps in memory."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from anychip.text.stop_regex.classes import CharSet
-from anychip.text.stop_regex.errors import PatternError
-from anychip.text.stop_regex.escapes import LOOKING, read_escape
+from anychip.patterns.classes import CharSet
+from anychip.patterns.errors import PatternError
+from anychip.patterns.escapes import LOOKING, read_escape
 
 DEEPEST = 20
 """Groups inside of groups."""

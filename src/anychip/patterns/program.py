@@ -1,14 +1,13 @@
-"""Stop patterns as one nondeterministic automaton, bounded in size."""
+"""Patterns as one nondeterministic automaton, bounded in size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from anychip.text.errors import TextError, require_unicode
-from anychip.text.stop_regex.classes import CharSet
-from anychip.text.stop_regex.errors import PatternError
-from anychip.text.stop_regex.syntax import Begin, Chars, Either, Part, Repeat, read_pattern
+from anychip.patterns.classes import CharSet
+from anychip.patterns.errors import PatternError
+from anychip.patterns.syntax import Begin, Chars, Either, Part, Repeat, read_pattern
 
 MAX_PATTERNS = 32
 MAX_PATTERN_BYTES = 256
@@ -36,9 +35,9 @@ class Program:
     texts: the patterns as they were given.
     """
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    def __init__(self, patterns: Sequence[str], *, may_be_empty: bool = False) -> None:
         """Raises PatternError for patterns that are too many, too long, broken, not supported, or
-        that match the empty text."""
+        that match the empty text where they may not."""
         if len(patterns) > MAX_PATTERNS:
             raise PatternError(f"{len(patterns)} patterns; at most {MAX_PATTERNS}")
         self.texts = tuple(patterns)
@@ -50,7 +49,8 @@ class Program:
         for index, part in enumerate(parts):
             end = self._add(_State(pattern=index))
             self._first.append(self._build(part, end))
-        self._check_not_empty()
+        if not may_be_empty:
+            self._check_not_empty()
         self._reach: list[list[int]] = []
         self._takers: dict[CharSet, int] = {}
         self._tabulate()
@@ -153,10 +153,11 @@ def _passes(begin: Begin | None, where: int) -> bool:
 
 def _read(index: int, pattern: str) -> Part:
     try:
-        require_unicode(pattern, "the pattern")
-    except TextError as error:
-        raise PatternError(str(error), index) from error
-    size = len(pattern.encode())
+        size = len(pattern.encode())
+    except UnicodeEncodeError as error:
+        code = ord(pattern[error.start])
+        text = f"lone surrogate U+{code:04X} at character {error.start}"
+        raise PatternError(f"the pattern is not valid Unicode: {text}", index) from error
     if size > MAX_PATTERN_BYTES:
         text = f"a pattern has {size} bytes; at most {MAX_PATTERN_BYTES}"
         raise PatternError(text, index)

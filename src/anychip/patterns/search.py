@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anychip.text.stop_regex.moves import Moves
-from anychip.text.stop_regex.program import AT_BEGIN, INSIDE
+from anychip.patterns.moves import Moves
+from anychip.patterns.program import AT_BEGIN, INSIDE
 
 
 @dataclass(frozen=True)

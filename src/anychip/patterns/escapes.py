@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anychip.text.stop_regex.classes import KINDS, CharSet
+from anychip.patterns.classes import KINDS, CharSet
 
 LOOKING = "{}: it looks at text that has not come yet, which is not supported,"
 

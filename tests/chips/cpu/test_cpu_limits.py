@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from anychip.contract.host import host_facts, usable_cores
+from anychip.chips.cpu.registration_cores import usable_cores
+from anychip.contract.host import host_facts
 
 MIB = 2**20
 
