@@ -156,6 +156,25 @@ def test_what_was_refused_when_it_was_recorded_is_not_asked_again(tmp_path) -> N
     assert "wanted several answers" in " ".join(asked.notes)
 
 
+def test_a_grammar_that_others_may_leave_out_is_said(plain, tmp_path, capsys) -> None:
+    head = Header(format=FORMAT, version=VERSION, started=0.0)
+    line = Recorded(
+        id=1,
+        at=0.0,
+        at_s=0.0,
+        endpoint="/v1/completions",
+        prompt=[1, 2],
+        prompt_tokens=2,
+        response_tokens=2,
+        grammar={"kind": "regex", "text": "[a-z]+"},
+    )
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (head, line)))
+    code, text = replayed(capsys, path, plain.url)
+    assert code == 0 and "1 requests are held to a grammar" in text
+    assert plain.seen[-1][1]["regex"] == "[a-z]+"
+
+
 def scanned(capsys, url: str) -> dict:
     words = ["--concurrency", "1,2", "--requests-per-level", "2", "--input-tokens", "4"]
     assert main(["scan", "--url", url, *words, "--output-tokens", "3", "--json"]) == 0

@@ -12,14 +12,15 @@ import msgspec
 import numpy as np
 
 from anychip.bench.facts import facts_of
-from anychip.bench.load.bootstrap import Estimate, rate
-from anychip.bench.load.calls import Answer, Call, LoadError, Run
+from anychip.bench.load.bootstrap import Estimate
+from anychip.bench.load.calls import Call, LoadError, Run
 from anychip.bench.load.client import LoadClient
 from anychip.bench.load.figures import Figures, figures_of
 from anychip.bench.load.loops import closed_loop
 from anychip.bench.others import OtherWatching, read_other
 from anychip.bench.outage import READY_S, Outage, ready_again
 from anychip.bench.saturation import Facts, saturated
+from anychip.bench.scan_amounts import Composition, composed, steady
 from anychip.bench.scan_law import LEAST_LEVELS, Law, fit
 from anychip.bench.server_view import NOT_OURS, ServerInfo, ask_info, ask_stacks
 from anychip.bench.watching import HERTZ, Watching
@@ -41,15 +42,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     input: int = 128
     output: int = 64
-
-
-class Composition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of the engine held, on average. decoded: tokens generated; prefilled: tokens of
-    prompts that were computed."""
-
-    steps_per_second: float
-    decoded: float
-    prefilled: float
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,43 +333,6 @@ class Scan:
     @property
     def _params(self) -> dict[str, object]:
         return {"temperature": 0, "ignore_eos": True} if self._full else {"temperature": 0}
-
-
-def composed(watched: Watching) -> Composition | None:
-    """From the first reading of the engine's books to the last; None where no step lay between."""
-    if len(watched.polls) < 2:
-        return None
-    first, last = watched.polls[0], watched.polls[-1]
-    steps = last.stats.steps - first.stats.steps
-    if steps <= 0 or last.at_s <= first.at_s:
-        return None
-    computed = [poll.stats.prompt_tokens - poll.stats.cached_tokens for poll in (first, last)]
-    return Composition(
-        steps_per_second=steps / (last.at_s - first.at_s),
-        decoded=(last.stats.generated_tokens - first.stats.generated_tokens) / steps,
-        prefilled=(computed[1] - computed[0]) / steps,
-    )
-
-
-def steady(run: Run, seconds: float | None) -> Estimate:
-    """Output tokens a second while all callers were busy: until the last of them began its last
-    call, or for `seconds`."""
-    last = max(answer.sent_s for answer in run.answers)
-    until = seconds if seconds is not None else (last or run.seconds)
-    times: list[float] = []
-    amounts: list[float] = []
-    for answer in run.answers:
-        pieces = [time for time in _pieces(answer) if time <= until]
-        times += pieces
-        total = len(answer.gaps) + 1
-        amounts += [answer.output_tokens / total] * len(pieces)
-    return rate(times, amounts, until) or Estimate(0.0, 0.0, 0.0)
-
-
-def _pieces(answer: Answer) -> list[float]:
-    if answer.failure is not None or answer.first_s is None:
-        return []
-    return [float(time) for time in np.cumsum([answer.first_s, *answer.gaps])]
 
 
 def gain(before: Level, concurrency: int, throughput: Estimate) -> Estimate | None:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from anychip.bench.load.bootstrap import Distribution, Estimate
-from anychip.bench.scan import FLAT, Composition, Found, Level
+from anychip.bench.scan import FLAT, Found, Level
+from anychip.bench.scan_amounts import Composition
 
 SCHEMA = 1
 COLUMNS = (

@@ -133,6 +133,12 @@ def _warnings(trace: Trace, asked: Asked, served: Served) -> list[str]:
                 f"{long} of {len(asked.calls)} requests need more than the server's"
                 f" {served.context} tokens and will be refused: scale or cut them"
             )
+    held = sum(one.grammar is not None for one in trace.requests)
+    if held and not served.ours:
+        told.append(
+            f"{held} requests are held to a grammar in fields that ours and SGLang's servers know;"
+            " others may leave it out without a word"
+        )
     header = trace.header
     if header is not None and header.model and header.model != served.model:
         told.append(f"recorded from {header.model}, replayed with {served.model}")
