@@ -13,7 +13,8 @@ import msgspec
 from anychip.engine.evidence import Machine
 
 _SELF = Path("/proc/self")
-_PAGE_MOVES = ("numa_pages_migrated", "pgmigrate_success")
+_PAGE_MOVES = "numa_pages_migrated"
+"""Between memories alone: pgmigrate_success also counts pages that compaction moves within one."""
 _NANO = 1e-9
 _CORE = re.compile(r"[a-z]+\d+")
 """Name of a line of /proc/stat about one core."""
@@ -114,5 +115,5 @@ def _pages_moved() -> int | None:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
         return None
-    counts = [int(value) for name, value in map(str.split, lines) if name in _PAGE_MOVES]
-    return max(counts) if counts else None
+    counts = [int(value) for name, value in map(str.split, lines) if name == _PAGE_MOVES]
+    return counts[0] if counts else None
