@@ -1,6 +1,6 @@
 """A worker for bench/router_cost.py: answers completions at once, with tokens that cost nothing.
 
-python bench/scripted_worker.py PORT
+python bench/routing/scripted_worker.py PORT
 """
 
 from __future__ import annotations
