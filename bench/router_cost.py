@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/router_cost.py [--streams 1 16 64] [--seconds 4] [--repeats 5]
 
-The worker is bench/routing/scripted_worker.py, which answers at once, so nothing hides what the router
-takes: a real worker's tokens come far apart. "call" is one short answer at a time for each
+The worker is bench/routing/scripted_worker.py, which answers at once, so nothing hides what the
+router takes: a real worker's tokens come far apart. "call" is one short answer at a time for each
 client; "stream" is a stream of 200 tokens without any pause, in tokens a second.
 Worker, router and clients are a process each.
 """
