@@ -333,7 +333,7 @@ def worker_name(name: str, where: str) -> str:
 
 def worker_url(url: str, where: str) -> str:
     """A worker's address, without /v1: clients name that themselves. Raises ConfigError."""
-    parts = server_url(url, where)
+    parts = server_url(url, where, "--worker-api-key-file")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}".removesuffix("/v1")
 
 
