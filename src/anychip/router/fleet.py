@@ -45,9 +45,13 @@ class Fleet:
         """A worker more; it is looked at from now on. ConfigError where there is such a one."""
         for other in self.workers.values():
             if other.name == place.name or other.place.url == place.url:
+                leaves = other.state == "draining"
+                way_out = (
+                    "wait until it is gone" if leaves else f"DELETE /workers/{other.name} first"
+                )
                 raise ConfigError(
                     f"worker {place.name!r} at {place.url}: there is {other.name!r} at"
-                    f" {other.place.url}; DELETE /workers/{other.name} first"
+                    f" {other.place.url}, {other.state}; {way_out}"
                 )
         worker = self.workers[place.name] = Worker(place, self._health)
         self._tasks[place.name] = asyncio.create_task(self._follow(worker))
@@ -118,12 +122,14 @@ class Fleet:
         """Look at one worker again and again, whatever the others do."""
         me = asyncio.current_task()
         while True:
-            before = worker.state
+            before, told = worker.state, worker.reason
             await self._look(worker)
             # Before Python 3.12 wait_for loses a cancellation that meets the end of its wait.
             if self._tasks.get(worker.name) is not me:
                 return
             self._tell(worker, before)
+            if worker.state == "starting" and worker.reason != told:
+                log.info("worker %s: not ready yet: %s", worker.name, worker.reason)
             await asyncio.sleep(worker.pause_s)
 
     async def _look(self, worker: Worker) -> None:
