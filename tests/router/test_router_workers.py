@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import httpx
 import pytest
 from routed import ScriptedWorker, completion, events_of, routing, scripted
@@ -249,7 +252,42 @@ def test_every_worker_flushes_and_each_answer_is_told():
         told = http.post("/flush_cache")
         assert (told.status_code, told.json()["success"]) == (400, False)
         assert told.json()["workers"]["two"] == {"status": 400, "answer": {"success": False}}
-        assert told.json()["workers"]["one"]["status"] == 200
+        assert told.json()["workers"]["one"]["status"] == 200 and told.json()["not_asked"] == {}
+        pair[0].ready_status = 503
+        router.wait_for("one", state="sick")
+        assert http.post("/flush_cache").json()["not_asked"] == {"one": "sick"}
+
+
+def test_all_calls_are_aborted_at_a_worker_that_is_being_removed_too():
+    with scripted("one") as (one,), routing([one]) as router, router.http() as http:
+        call = completion("hold", stream=True)
+        with http.stream("POST", COMPLETIONS, json=call) as answer, router.http() as more:
+            lines = answer.iter_lines()
+            next(lines)
+            removing = threading.Thread(target=more.delete, args=("/workers/one",))
+            removing.start()
+            router.wait_for("one", state="draining")
+            with router.http() as third:
+                told = third.post("/abort_request", json={"abort_all": True}).json()
+                assert list(told["workers"]) == ["one"]
+                new = third.post("/workers", json={"url": one.url}).json()["error"]["message"]
+                assert "draining; wait until it is gone" in new
+            one.gate.set()
+            list(lines)
+            removing.join(60)
+
+
+def test_a_change_that_a_look_and_a_call_find_together_is_told_once(caplog):
+    caplog.set_level("INFO")
+    with scripted("one") as (one,), routing([one]) as router:
+        one.ready_status = 503
+        router.wait_for("one", state="sick")
+
+        async def tell() -> None:
+            router.desk.fleet._tell(router.desk.fleet.workers["one"])
+
+        asyncio.run_coroutine_threadsafe(tell(), router.loop).result(30)
+        assert caplog.text.count("worker one: sick") == 1
 
 
 def test_a_rule_says_who_may_answer_and_what_it_names_when_they_are_away():

@@ -81,7 +81,8 @@ async def remove_worker(request: Request) -> Response:
 
 
 async def flush_cache(request: Request) -> Response:
-    """Empty the prefix cache of every worker that is ready, and tell what each of them said."""
+    """Empty the prefix cache of every worker that is ready, and tell what each of them said, and
+    who was not asked."""
     require_admin(request)
     desk: Desk = request.app.state.desk
     desk.check_loop(request)
@@ -92,7 +93,8 @@ async def flush_cache(request: Request) -> Response:
             desk.picker.policy.forget(name)
     flushed = [status == 200 for status, _ in answers.values()]
     told = {name: {"status": status, "answer": body} for name, (status, body) in answers.items()}
-    body = {"success": bool(flushed) and all(flushed), "workers": told}
+    skipped = {one.name: one.state for one in desk.fleet.workers.values() if one not in workers}
+    body = {"success": bool(flushed) and all(flushed), "workers": told, "not_asked": skipped}
     status = max((status for status, _ in answers.values()), default=503)
     return Response(msgspec.json.encode(body), status, media_type="application/json")
 
@@ -110,7 +112,7 @@ async def abort_request(request: Request) -> Response:
         raise bad_request("send one of rid and abort_all: true", "rid")
     if asked.abort_all:
         require_admin(request)
-        answers = await _ask_all(desk, request, desk.fleet.ready(), body)
+        answers = await _ask_all(desk, request, desk.fleet.at_work(), body)
     else:
         answers = await _ask_all(desk, request, _who_runs(desk, request, asked.rid or ""), body)
     ended = {
@@ -140,7 +142,7 @@ def _who_runs(desk: Desk, request: Request, rid: str) -> list[Worker]:
     name = desk.holders.running(rid, caller.tenant, admin=caller.admin)
     if name is None:
         told_apart = caller.admin or caller.tenant is None or not desk.one_tenant
-        return desk.fleet.ready() if told_apart else []
+        return desk.fleet.at_work() if told_apart else []
     worker = desk.fleet.workers.get(name)
     return [] if worker is None else [worker]
 
