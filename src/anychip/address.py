@@ -16,7 +16,8 @@ def server_url(url: str, flag: str = "--url", key_place: str = "ANYCHIP_API_KEY"
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ConfigError(f"{flag}: {url!r}: {error}") from error
+        text = f"{flag}: {url!r} is no address such as http://127.0.0.1:30000 ({error})"
+        raise ConfigError(text) from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{flag}: {url!r} is no address such as http://127.0.0.1:30000")
     if parts.username is not None or parts.query or parts.fragment:

@@ -63,6 +63,8 @@ def test_variables_of_the_server_do_not_disturb():
         (["--worker", "http://h:1"], "is not NAME=VALUE: it needs a name"),
         (["--worker", "a b=http://h:1"], "'a b' is no name"),
         (["--worker", "a=h:1"], "no address"),
+        (["--worker-urls", "http://h:x"], "no address such as http://127.0.0.1:30000 (Port"),
+        (["--worker-urls", "http://h:1,http://h:2"], "put spaces between"),
         (["--worker", "a=http://u:p@h:1"], "goes into --worker-api-key-file"),
         ([*ONE, "--worker-tags", "b=x"], "no worker 'b'; workers: a"),
         ([*ONE, "--worker-tags", "a=x+"], "'' is no tag"),
