@@ -121,9 +121,9 @@ async def abort_request(request: Request) -> Response:
     if not ended and not asked.abort_all:
         raise _not_ended(asked.rid or "", answers)
     told = {name: {"status": status, "answer": found} for name, (status, found) in answers.items()}
-    body = {"aborted": sum(ended.values()), "workers": told}
+    answer = msgspec.json.encode({"aborted": sum(ended.values()), "workers": told})
     status = max((status for status, _ in answers.values()), default=200)
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return Response(answer, status, media_type="application/json")
 
 
 def _not_ended(rid: str, answers: dict[str, tuple[int, dict[str, Any]]]) -> ApiError:
