@@ -151,7 +151,9 @@ def _pairs(raw: object, where: str) -> dict[str, str]:
     for item in items:
         name, mark, value = _text(item).partition("=")
         if not (mark and name.strip()):
-            raise ConfigError(f"{where}: {item!r} is not NAME=VALUE")
+            raise ConfigError(
+                f"{where}: {item!r} is not NAME=VALUE: it needs a name and = in front"
+            )
         if name.strip() in result:
             raise ConfigError(f"{where}: {name.strip()!r} is given twice")
         result[name.strip()] = value.strip()

@@ -101,7 +101,9 @@ class ScriptedWorker:
 
     async def _answer(self, method, path, asked, channel) -> None:
         receive, send = channel
-        if path == "/abort_request":
+        if path == "/abort_request" and self.busy:
+            await reply(send, 401, {"error": {"message": "whose key is that?"}})
+        elif path == "/abort_request":
             known = asked.get("abort_all") or asked.get("rid") == self.running
             await reply(send, 200 if known else 404, {"aborted": 1} if known else {})
         elif path == "/flush_cache":

@@ -233,12 +233,15 @@ def test_a_worker_that_never_answers_is_given_up(pair):
         router.check_book()
 
 
-def test_nobody_there_is_told_with_the_reasons():
+def test_nobody_there_is_told_with_the_reasons(caplog):
+    caplog.set_level("INFO")
+
     class Nobody:
         name, url = "nobody", f"http://127.0.0.1:{closed_port()}"
 
     with routing([Nobody], wait=False) as router, router.http() as http:
-        wait_until(lambda: "Cannot connect" in router.state("nobody")["reason"])
+        wait_until(lambda: "Cannot connect: Connection refused" in router.state("nobody")["reason"])
+        assert "worker nobody: not ready yet: http://127.0.0.1:" in caplog.text
         assert http.get("/health").status_code == 200
         for answer in (http.get("/ready"), http.post(COMPLETIONS, json=completion())):
             assert answer.status_code == 503 and "Retry-After" in answer.headers

@@ -10,6 +10,7 @@ from anychip.config import ConfigError, ServeConfig, parse_router
 from anychip.engine.messages import StartError
 from anychip.flags import settings_of
 from anychip.router.policies import POLICIES
+from anychip.router.run import _warnings
 from anychip.router.worker_keys import read_worker_key, worker_tls
 from anychip.settings import RouterConfig
 from anychip.settings.router import WorkerPlace
@@ -59,10 +60,12 @@ def test_variables_of_the_server_do_not_disturb():
         ([*ONE, "--worker", "b=http://h:1/v1"], "b and a are the same server"),
         ([*ONE, "--worker-urls", "http://h:1"], "the same server"),
         (["--worker-urls", "http://h:1", "http://h:1"], "given twice"),
-        (["--worker", "a"], "is not NAME=VALUE"),
+        (["--worker", "http://h:1"], "is not NAME=VALUE: it needs a name"),
         (["--worker", "a b=http://h:1"], "'a b' is no name"),
         (["--worker", "a=h:1"], "no address"),
-        (["--worker", "a=http://u:p@h:1"], "leave out user"),
+        (["--worker-urls", "http://h:x"], "no address such as http://127.0.0.1:30000 (Port"),
+        (["--worker-urls", "http://h:1,http://h:2"], "put spaces between"),
+        (["--worker", "a=http://u:p@h:1"], "goes into --worker-api-key-file"),
         ([*ONE, "--worker-tags", "b=x"], "no worker 'b'; workers: a"),
         ([*ONE, "--worker-tags", "a=x+"], "'' is no tag"),
         ([*ONE, "--worker-weight", "a=0"], "'0' is no weight"),
@@ -81,6 +84,12 @@ def test_nonsense_is_refused_by_name(argv, told):
     with pytest.raises(ConfigError) as refused:
         read(*argv)
     assert told in str(refused.value)
+
+
+def test_a_threshold_in_calls_as_sglang_counts_them_is_warned_of():
+    assert not _warnings(read(*ONE, "--balance-abs-threshold", "1"), True, False)
+    told = _warnings(read(*ONE, "--balance-abs-threshold", "64"), True, False)
+    assert "--balance-abs-threshold 64 is in windows of a worker, not in calls" in told[0]
 
 
 @pytest.mark.parametrize("rule", ["choices>1: b", "nonsense", "choices>1: @t"])

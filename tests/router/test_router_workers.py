@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import httpx
 import pytest
-from routed import ScriptedWorker, completion, routing, scripted
+from routed import ScriptedWorker, completion, events_of, routing, scripted
 
 from anychip.router.load_book import Load, LoadBook
 from anychip.router.worker import LONGEST_PAUSE_S, Facts, Worker
@@ -164,6 +167,21 @@ def test_workers_come_and_go_by_the_admins_word():
         assert found.headers["x-anychip-worker"] == "two"
 
 
+def test_a_router_does_not_pass_calls_on_to_itself():
+    with scripted("one") as (one,), routing([one]) as router, router.http() as http:
+        assert http.post("/workers", json={"name": "me", "url": router.url}).status_code == 201
+        wait_until(lambda: "among its own workers" in (router.state("me")["reason"] or ""))
+        assert router.state("me")["state"] == "starting"
+        http.post(COMPLETIONS, json=completion(), headers={"via": "1.0 a-proxy"})
+        shown = one.calls[-1][2]["via"]
+        assert router.desk.id in shown
+        for path in (COMPLETIONS, "/v1/responses/x/cancel", "/flush_cache", "/abort_request"):
+            told = http.post(path, json=completion(), headers={"via": shown})
+            assert (told.status_code, told.json()["error"]["code"]) == (508, "router_loop"), path
+        http.headers["via"] = f"1.1 {router.desk.id[:-1]}x"
+        assert http.post(COMPLETIONS, json=completion()).status_code == 200, "another router's"
+
+
 def test_a_response_is_asked_of_the_worker_that_keeps_it():
     with scripted("one", "two") as pair, routing(pair) as router, router.http() as http:
         made = [http.post(RESPONSES, json={"model": "m", "input": "hi"}) for _ in range(4)]
@@ -179,9 +197,15 @@ def test_a_response_is_asked_of_the_worker_that_keeps_it():
         for asked in (known, "resp_none"):
             answer = http.get(f"{RESPONSES}/{asked}")
             assert answer.status_code == 404 and asked in answer.json()["error"]["message"]
+        kept = next(one for one in made if one.headers["x-anychip-worker"] == "two").json()["id"]
+        assert http.delete("/workers/two").status_code == 200
+        assert http.post("/workers", json={"name": "new", "url": pair[1].url}).status_code == 201
+        router.wait_for("new")
+        found = http.get(f"{RESPONSES}/{kept}")
+        assert found.headers["x-anychip-worker"] == "new", "the same server by another name"
         pair[1].responses["resp_before"] = {"id": "resp_before"}
         found = http.get(f"{RESPONSES}/resp_before")
-        assert found.headers["x-anychip-worker"] == "two", "a router that has forgotten asks"
+        assert found.headers["x-anychip-worker"] == "new", "a router that has forgotten asks"
 
 
 def test_an_abort_goes_to_the_worker_that_runs_the_call():
@@ -211,6 +235,16 @@ def test_an_abort_goes_to_the_worker_that_runs_the_call():
             runs.gate.set()
 
 
+def test_an_abort_that_workers_refuse_is_not_told_as_a_call_that_does_not_run():
+    with scripted("one", "two") as pair, routing(pair) as router, router.http() as http:
+        pair[1].busy = True
+        told = http.post("/abort_request", json={"rid": "x"})
+        assert told.status_code == 401
+        assert told.json()["error"]["message"] == "worker 'two' says 401: whose key is that?"
+        every = http.post("/abort_request", json={"abort_all": True})
+        assert (every.status_code, every.json()["aborted"]) == (401, 1)
+
+
 def test_every_worker_flushes_and_each_answer_is_told():
     with scripted("one", "two") as pair, routing(pair) as router, router.http() as http:
         assert http.post("/flush_cache").json()["success"] is True
@@ -218,7 +252,42 @@ def test_every_worker_flushes_and_each_answer_is_told():
         told = http.post("/flush_cache")
         assert (told.status_code, told.json()["success"]) == (400, False)
         assert told.json()["workers"]["two"] == {"status": 400, "answer": {"success": False}}
-        assert told.json()["workers"]["one"]["status"] == 200
+        assert told.json()["workers"]["one"]["status"] == 200 and told.json()["not_asked"] == {}
+        pair[0].ready_status = 503
+        router.wait_for("one", state="sick")
+        assert http.post("/flush_cache").json()["not_asked"] == {"one": "sick"}
+
+
+def test_all_calls_are_aborted_at_a_worker_that_is_being_removed_too():
+    with scripted("one") as (one,), routing([one]) as router, router.http() as http:
+        call = completion("hold", stream=True)
+        with http.stream("POST", COMPLETIONS, json=call) as answer, router.http() as more:
+            lines = answer.iter_lines()
+            next(lines)
+            removing = threading.Thread(target=more.delete, args=("/workers/one",))
+            removing.start()
+            router.wait_for("one", state="draining")
+            with router.http() as third:
+                told = third.post("/abort_request", json={"abort_all": True}).json()
+                assert list(told["workers"]) == ["one"]
+                new = third.post("/workers", json={"url": one.url}).json()["error"]["message"]
+                assert "draining; wait until it is gone" in new
+            one.gate.set()
+            list(lines)
+            removing.join(60)
+
+
+def test_a_change_that_a_look_and_a_call_find_together_is_told_once(caplog):
+    caplog.set_level("INFO")
+    with scripted("one") as (one,), routing([one]) as router:
+        one.ready_status = 503
+        router.wait_for("one", state="sick")
+
+        async def tell() -> None:
+            router.desk.fleet._tell(router.desk.fleet.workers["one"])
+
+        asyncio.run_coroutine_threadsafe(tell(), router.loop).result(30)
+        assert caplog.text.count("worker one: sick") == 1
 
 
 def test_a_rule_says_who_may_answer_and_what_it_names_when_they_are_away():
@@ -282,3 +351,14 @@ def test_the_end_waits_for_what_runs_and_takes_nothing_new():
             assert list(lines)[-1] == "data: [DONE]"
         router.thread.join(60)
         assert router.exit_code == 0
+
+
+def test_a_stream_that_the_end_cuts_is_told_so():
+    with scripted("one") as (one,), routing([one], shutdown_timeout=0.01) as router:
+        call = completion("hold", stream=True)
+        with router.http() as http, http.stream("POST", COMPLETIONS, json=call) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            router.ask_to_stop()
+            last = events_of("\n".join(lines))[-1]
+            assert last["error"]["code"] == "shutting_down"

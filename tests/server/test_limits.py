@@ -74,8 +74,9 @@ def test_the_tokens_of_one_call_are_a_flag(folder):
             assert "at most 100 in one call (--max-tokens-per-call)" in refused.text
 
 
-def body_of(*chunks, then_stands_still=False):
+def body_of(*chunks, then_stands_still=False, **headers):
     """A request whose body comes in these chunks."""
+    told = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     waiting = list(chunks)
 
     async def receive():
@@ -84,7 +85,18 @@ def body_of(*chunks, then_stands_still=False):
             return {"type": "http.request", "body": waiting.pop(0), "more_body": more}
         await asyncio.Event().wait()
 
-    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "headers": told}, receive)
+
+
+def test_a_body_that_the_parser_drops_is_refused_with_the_way_out():
+    """Java's HttpClient sends such a head, and its parser takes the body for HTTP/2."""
+    wish = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
+    with pytest.raises(ApiError, match=r"Upgrade: h2c.*have the client use HTTP/1.1"):
+        asyncio.run(read_body(body_of(b"", content_length="2", **wish), 100))
+    with pytest.raises(ApiError, match="Upgrade: h2c"):
+        asyncio.run(read_body(body_of(b"", transfer_encoding="chunked", **wish), 100))
+    assert asyncio.run(read_body(body_of(b"", **wish), 100)) == b"", "nothing is lost"
+    assert asyncio.run(read_body(body_of(b"ab", content_length="2", upgrade="h2c"), 100)) == b"ab"
 
 
 def test_a_body_that_stands_still_is_given_up():

@@ -59,7 +59,8 @@ def bind(host: str, port: int) -> socket.socket:
 def refused(address: str, error: OSError) -> StartError:
     """What the system's refusal of an address means for the user."""
     reason = _REASONS.get(error.errno or 0, f"cannot be used: {error.strerror}")
-    return StartError(f"--port: {address} {reason}")
+    flag = "--host" if error.errno == errno.EADDRNOTAVAIL else "--port"
+    return StartError(f"{flag}: {address} {reason}")
 
 
 def url_of(listening: socket.socket, secure: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -150,7 +151,15 @@ class Relay:
 
     def told(self, base: str, error: BaseException) -> str:
         """An error in words, which some of aiohttp's lack."""
-        return f"{base}: {' '.join(str(error).split()) or type(error).__name__}"
+        return f"{base}: {self._words(error)}"
+
+    def _words(self, error: BaseException) -> str:
+        if isinstance(error, self._client.ClientPayloadError):
+            return "the connection ended in the middle of the answer"
+        cause = getattr(error, "os_error", None)
+        if isinstance(cause, ConnectionError) and cause.errno:
+            return f"Cannot connect: {os.strerror(cause.errno)}"
+        return " ".join(str(error).split()) or type(error).__name__
 
     async def _send(self, call: Passed, attempt: Attempt) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict

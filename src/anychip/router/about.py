@@ -32,7 +32,7 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Readiness: 200 where at least one worker is ready, else 503 with the reasons."""
     desk = _desk(request)
-    desk.check_open()
+    desk.check_open(request)
     names = [worker.name for worker in desk.fleet.ready()]
     if not names:
         text = f"no worker is ready: {desk.fleet.reasons()}"

@@ -19,7 +19,7 @@ from anychip.settings.router import WorkerPlace, tags_of, weight_of, worker_name
 
 from .about import told_of
 from .desk import Desk
-from .looking import Unwell, object_in, short_answer
+from .looking import Unwell, error_text, object_in, short_answer
 from .worker import Worker
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -54,7 +54,7 @@ async def add_worker(request: Request) -> Response:
     """Take a worker in; it gets calls once it is ready."""
     require_admin(request)
     desk: Desk = request.app.state.desk
-    desk.check_open()
+    desk.check_open(request)
     asked = await _read(request, NewWorker)
     try:
         url = worker_url(asked.url, "url")
@@ -81,9 +81,11 @@ async def remove_worker(request: Request) -> Response:
 
 
 async def flush_cache(request: Request) -> Response:
-    """Empty the prefix cache of every worker that is ready, and tell what each of them said."""
+    """Empty the prefix cache of every worker that is ready, and tell what each of them said, and
+    who was not asked."""
     require_admin(request)
     desk: Desk = request.app.state.desk
+    desk.check_loop(request)
     workers = desk.fleet.ready()
     answers = await _ask_all(desk, request, workers, b"")
     for name, (status, _) in answers.items():
@@ -91,7 +93,8 @@ async def flush_cache(request: Request) -> Response:
             desk.picker.policy.forget(name)
     flushed = [status == 200 for status, _ in answers.values()]
     told = {name: {"status": status, "answer": body} for name, (status, body) in answers.items()}
-    body = {"success": bool(flushed) and all(flushed), "workers": told}
+    skipped = {one.name: one.state for one in desk.fleet.workers.values() if one not in workers}
+    body = {"success": bool(flushed) and all(flushed), "workers": told, "not_asked": skipped}
     status = max((status for status, _ in answers.values()), default=503)
     return Response(msgspec.json.encode(body), status, media_type="application/json")
 
@@ -99,6 +102,7 @@ async def flush_cache(request: Request) -> Response:
 async def abort_request(request: Request) -> Response:
     """End a running call of the caller by its exact id; anybody's, and all, with the admin key."""
     desk: Desk = request.app.state.desk
+    desk.check_loop(request)
     body = await read_body(request, desk.config.max_request_bytes)
     try:
         asked = msgspec.json.decode(body, type=AbortRequest)
@@ -108,16 +112,27 @@ async def abort_request(request: Request) -> Response:
         raise bad_request("send one of rid and abort_all: true", "rid")
     if asked.abort_all:
         require_admin(request)
-        answers = await _ask_all(desk, request, desk.fleet.ready(), body)
+        answers = await _ask_all(desk, request, desk.fleet.at_work(), body)
     else:
         answers = await _ask_all(desk, request, _who_runs(desk, request, asked.rid or ""), body)
     ended = {
         name: told.get("aborted", 0) for name, (status, told) in answers.items() if status == 200
     }
     if not ended and not asked.abort_all:
-        raise ApiError(404, f"no running request has the id {asked.rid!r}", param="rid")
+        raise _not_ended(asked.rid or "", answers)
     told = {name: {"status": status, "answer": found} for name, (status, found) in answers.items()}
-    return json_response({"aborted": sum(ended.values()), "workers": told})
+    answer = msgspec.json.encode({"aborted": sum(ended.values()), "workers": told})
+    status = max((status for status, _ in answers.values()), default=200)
+    return Response(answer, status, media_type="application/json")
+
+
+def _not_ended(rid: str, answers: dict[str, tuple[int, dict[str, Any]]]) -> ApiError:
+    """Why a call was not ended: whoever refused to look for it may run it all the same."""
+    for name, (status, told) in answers.items():
+        if status != 404:
+            text = f"worker {name!r} says {status}: {error_text(told)}"
+            return ApiError(status, text, code="worker_refused")
+    return ApiError(404, f"no running request has the id {rid!r}", param="rid")
 
 
 def _who_runs(desk: Desk, request: Request, rid: str) -> list[Worker]:
@@ -127,7 +142,7 @@ def _who_runs(desk: Desk, request: Request, rid: str) -> list[Worker]:
     name = desk.holders.running(rid, caller.tenant, admin=caller.admin)
     if name is None:
         told_apart = caller.admin or caller.tenant is None or not desk.one_tenant
-        return desk.fleet.ready() if told_apart else []
+        return desk.fleet.at_work() if told_apart else []
     worker = desk.fleet.workers.get(name)
     return [] if worker is None else [worker]
 
@@ -144,9 +159,9 @@ async def _ask_all(
         try:
             status, found = await asyncio.wait_for(short_answer(desk.relay, asked), limit_s)
         except Unwell as error:
-            return 502, {"error": str(error)}
+            return 502, {"error": {"message": str(error)}}
         except asyncio.TimeoutError:
-            return 504, {"error": f"no answer within {limit_s:g} s"}
+            return 504, {"error": {"message": f"no answer within {limit_s:g} s"}}
         return status, object_in(found) or {"text": found.decode("utf-8", "replace")}
 
     found = await asyncio.gather(*map(ask, workers))

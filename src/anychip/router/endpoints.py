@@ -32,7 +32,7 @@ _NOT_GENERATING = frozenset(
 async def routed(request: Request) -> Response:
     """A call that any worker with the model may answer."""
     desk: Desk = request.app.state.desk
-    desk.check_open()
+    desk.check_open(request)
     body = await read_body(request, desk.config.max_request_bytes)
     route = request.url.path
     ask = read_ask(route, request.headers, body)
@@ -55,7 +55,7 @@ async def routed(request: Request) -> Response:
 async def about_response(request: Request) -> Response:
     """GET, DELETE or cancel of one response: its worker answers."""
     desk: Desk = request.app.state.desk
-    desk.check_open()
+    desk.check_open(request)
     body = await read_body(request, desk.config.max_request_bytes)
     owned = Owned(caller_of(request).tenant, str(request.path_params["id"]))
     route = f"{RESPONSES}/{{id}}"
@@ -79,7 +79,7 @@ async def _keeper(desk: Desk, request: Request, owned: Owned) -> str:
     tenants apart they are not asked: the response may be another tenant's.
     """
     known = desk.holders.stored(owned)
-    if known is not None:
+    if known is not None and known in desk.fleet.workers:
         return known
     if owned.tenant is None or not desk.one_tenant:
         headers = desk.headers_for_worker(_bare(request))

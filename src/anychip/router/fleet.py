@@ -39,15 +39,20 @@ class Fleet:
         self._health, self._relay = health, relay
         self._policy, self._hub = policy, hub
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, State] = {}
         hub.follow(self.views)
 
     def add(self, place: WorkerPlace) -> Worker:
         """A worker more; it is looked at from now on. ConfigError where there is such a one."""
         for other in self.workers.values():
             if other.name == place.name or other.place.url == place.url:
+                leaves = other.state == "draining"
+                way_out = (
+                    "wait until it is gone" if leaves else f"DELETE /workers/{other.name} first"
+                )
                 raise ConfigError(
                     f"worker {place.name!r} at {place.url}: there is {other.name!r} at"
-                    f" {other.place.url}; DELETE /workers/{other.name} first"
+                    f" {other.place.url}, {other.state}; {way_out}"
                 )
         worker = self.workers[place.name] = Worker(place, self._health)
         self._tasks[place.name] = asyncio.create_task(self._follow(worker))
@@ -66,6 +71,7 @@ class Fleet:
         if self.workers.get(name) is worker:
             del self.workers[name]
             self._tasks.pop(name).cancel()
+            self._told.pop(name, None)
             worker.gone()
             self._policy.forget(name)
             log.info("worker %s: removed", name)
@@ -92,6 +98,11 @@ class Fleet:
         """Those that calls may be given to."""
         return [worker for worker in self.workers.values() if worker.state == "ready"]
 
+    def at_work(self) -> list[Worker]:
+        """Those that may run calls: ready ones, and all that have any in flight."""
+        workers = self.workers.values()
+        return [one for one in workers if one.state == "ready" or self.book.of(one.name).calls]
+
     def reasons(self) -> str:
         """Why the others are not, in words."""
         told = [
@@ -107,10 +118,9 @@ class Fleet:
         if worker is None:
             return
         if error in _OURS or status in _FAULTS:
-            before = worker.state
             if worker.failed(text):
                 self._hub.breaker_opened(name)
-                self._tell(worker, before)
+                self._tell(worker)
         elif error is None and status is not None and status < 500:
             worker.answered()
 
@@ -118,12 +128,14 @@ class Fleet:
         """Look at one worker again and again, whatever the others do."""
         me = asyncio.current_task()
         while True:
-            before = worker.state
+            reason = worker.reason
             await self._look(worker)
             # Before Python 3.12 wait_for loses a cancellation that meets the end of its wait.
             if self._tasks.get(worker.name) is not me:
                 return
-            self._tell(worker, before)
+            self._tell(worker)
+            if worker.state == "starting" and worker.reason != reason:
+                log.info("worker %s: not ready yet: %s", worker.name, worker.reason)
             await asyncio.sleep(worker.pause_s)
 
     async def _look(self, worker: Worker) -> None:
@@ -142,9 +154,11 @@ class Fleet:
                 log.info("worker %s was started again: its cache is empty", worker.name)
                 self._policy.forget(worker.name)
 
-    def _tell(self, worker: Worker, before: State) -> None:
-        if worker.state == before:
+    def _tell(self, worker: Worker) -> None:
+        """Each change once: a look and a call may find the same one."""
+        if worker.state == self._told.get(worker.name, "starting"):
             return
+        self._told[worker.name] = worker.state
         if worker.state == "ready":
             facts = worker.facts
             about = ", ".join(facts.models)

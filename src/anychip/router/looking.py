@@ -40,9 +40,9 @@ async def _look(relay: Relay, base: str, headers: Headers) -> Facts:
     if status in (404, 405):
         status, body = await short_answer(relay, Passed("GET", base, "/health", headers, b""))
     if status == 503:
-        raise NotReady(_message(body) or "it says 503")
+        raise NotReady(error_text(object_in(body)) or "it says 503")
     if status not in (200, 204, 404, 405):
-        raise Unwell(f"{base}/ready: it says {status}: {_message(body)}")
+        raise Unwell(f"{base}/ready: it says {status}: {error_text(object_in(body))}")
     cards = await _models(relay, base, headers)
     status, body = await short_answer(relay, Passed("GET", base, "/server_info", headers, b""))
     return _facts(cards, object_in(body) if status == 200 else {})
@@ -66,7 +66,9 @@ async def short_answer(relay: Relay, asked: Passed) -> tuple[int, bytes]:
 async def _models(relay: Relay, base: str, headers: Headers) -> dict[str, dict[str, Any]]:
     status, body = await short_answer(relay, Passed("GET", base, "/v1/models", headers, b""))
     if status in (401, 403):
-        raise Unwell(f"{base}/v1/models: it says {status}; name its key, --worker-api-key-file")
+        raise Unwell(
+            f"{base}/v1/models: it says {status}; --worker-api-key-file has the key for it"
+        )
     data = object_in(body).get("data")
     if status != 200 or not isinstance(data, list):
         raise Unwell(f"{base}/v1/models: it says {status}, and lists no models")
@@ -109,8 +111,8 @@ def object_in(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _message(body: bytes) -> str:
+def error_text(body: dict[str, Any]) -> str:
     """The text of an error in OpenAI's form; empty for any other."""
-    error = object_in(body).get("error")
+    error = body.get("error")
     text = error.get("message") if isinstance(error, dict) else None
     return text if isinstance(text, str) else ""

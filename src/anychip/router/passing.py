@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from anychip.http.call_record import CallRecord
-from anychip.http.errors import ApiError
+from anychip.http.errors import ApiError, unavailable
 from anychip.http.relay import Answer, BadGateway, BrokenOff, Headers, Passed
 from anychip.http.stream import ClientGone, until_gone
 
@@ -220,9 +220,20 @@ class Routed(Response):
             error = _cut(one)
             error.note()
             rest = edge.failed(self._call.route, error)
+        except asyncio.CancelledError:
+            if one.begun and self._desk.draining:
+                await self._cut_at_the_end(edge, send)
+            raise
         if not one.begun or rest:
             await self._send_events(one, answer, rest, send)
         await send({"type": "http.response.body", "body": b""})
+
+    async def _cut_at_the_end(self, edge: EventEdge, send: Send) -> None:
+        """The router ends before the stream does: the client is told, as of any other error."""
+        error = unavailable("the router is shutting down; ask again", "shutting_down")
+        error.note()
+        body = edge.failed(self._call.route, error)
+        await send({"type": "http.response.body", "body": body})
 
     async def _send_events(self, one: _Try, answer: Answer, data: bytes, send: Send) -> None:
         if not one.begun:

@@ -123,7 +123,7 @@ async def _answer(
         if on_up is not None:
             on_up(desk)
 
-    desk.fleet.headers = desk.key_headers()
+    desk.fleet.headers = desk.own_headers()
     for place in places:
         desk.fleet.add(place)
     app = Observed(build_app(desk), telling, route_of)
@@ -171,6 +171,12 @@ def _open_telling(config: RouterConfig) -> tuple[Telling, RouterTracing | None]:
 
 def _warnings(config: RouterConfig, locked: bool, own_key: bool) -> list[str]:
     told = open_to_all(config.host, locked)
+    if config.balance_abs_threshold > 1:
+        told.append(
+            f"--balance-abs-threshold {config.balance_abs_threshold:g} is in windows of a worker,"
+            " not in calls: one is passed over when it has that many windows more to do than the"
+            " least loaded; 0.25 is usual"
+        )
     if own_key and config.api_key_file is not None:
         told.append(
             "TENANTS SHARE THE WORKERS' PREFIX CACHES: with --worker-api-key-file workers see one"

@@ -333,7 +333,12 @@ def worker_name(name: str, where: str) -> str:
 
 def worker_url(url: str, where: str) -> str:
     """A worker's address, without /v1: clients name that themselves. Raises ConfigError."""
-    parts = server_url(url, where)
+    if "," in url:
+        raise ConfigError(
+            f"{where}: {url!r}: one address at a time: repeat --worker NAME=URL, or put spaces"
+            " between those of --worker-urls"
+        )
+    parts = server_url(url, where, "--worker-api-key-file")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}".removesuffix("/v1")
 
 

@@ -27,6 +27,7 @@ from anychip.contract.weights import HostWeight, WeightUse
 
 def test_wrong_options_are_refused():
     for options, text in (
+        ({"kernels": "host", "isa": "portable"}, "isa=portable: kernels=host is numpy"),
         ({"kernels": "gpu"}, "kernels=gpu: say one of auto, native, prebuilt, compiled, host"),
         ({"isa": "sse9"}, "isa=sse9: say one of"),
         ({"threads": -1}, "threads=-1: say 0 to 1024"),

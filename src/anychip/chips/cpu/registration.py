@@ -154,6 +154,8 @@ def _kernel_choice(values: Mapping[str, Any], cores: int) -> KernelChoice:
     isa = have[0] if values["isa"] == "auto" else values["isa"]
     if isa not in have:
         raise _refused("isa", isa, f"this processor has {', '.join(have)}")
+    if values["kernels"] == "host" and values["isa"] != "auto":
+        raise _refused("isa", isa, "kernels=host is numpy and has none; leave one of them out")
     folder = _build_folder(Path(values["build_dir"] or BUILD_DIR))
     origin = values["kernels"] if values["kernels"] in ("prebuilt", "compiled") else "auto"
     return KernelChoice(isa, values["threads"] or cores, folder, origin)
