@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from starlette.types import Receive
 
 from anychip.http.reuse import Attempt, noting_reuse
+from anychip.wrong_scheme import plain
 
 if TYPE_CHECKING:
     import aiohttp
@@ -150,7 +151,7 @@ class Relay:
 
     def told(self, base: str, error: BaseException) -> str:
         """An error in words, which some of aiohttp's lack."""
-        return f"{base}: {' '.join(str(error).split()) or type(error).__name__}"
+        return f"{base}: {plain(error)}"
 
     async def _send(self, call: Passed, attempt: Attempt) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict
