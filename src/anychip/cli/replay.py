@@ -75,7 +75,8 @@ def add_arguments() -> FlagParser:
         " before are answered or not (an open loop). FILE: what `anychip serve --record` or"
         " `anychip record` wrote, or a trace of Azure's, BurstGPT's or Mooncake's form. A key for"
         " the server goes into ANYCHIP_API_KEY. Ctrl-C ends it and tells what was seen so far. Exit"
-        " code 1: nothing was answered, or with --exact an answer was another one.",
+        " code 1: nothing was answered, or with --exact an answer was another one; 130: it was"
+        " interrupted.",
     )
     parser.add_argument("file", metavar="FILE", help="the trace")
     add_flags(parser, ReplayOptions)
@@ -110,6 +111,8 @@ def run(argv: Sequence[str]) -> int:
     if folder is not None:  # a disk that is full by now takes the report, not what was seen
         _write(found, folder)
     figures = found.figures
+    if figures.interrupted:
+        return 130
     wrong = found.as_recorded is not None and found.as_recorded < figures.requests
     return 1 if wrong or not figures.succeeded else 0
 
