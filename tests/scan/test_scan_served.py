@@ -156,6 +156,19 @@ def test_a_server_that_dies_leaves_the_levels_before_it():
             asyncio.run(load(server.url, Breaker(1)))
 
 
+def test_one_level_tells_of_no_doubling():
+    from scripted_server import plain_server
+
+    async def load(url):
+        async with LoadClient(url, "sound") as client:
+            plan = Plan(levels=(1,), requests=2, input=4, output=2)
+            return await Scan(client, plan, Breaker(0)).run()
+
+    with plain_server() as server:
+        told = summary(asyncio.run(load(server.url)))[0]
+    assert told.startswith("one level alone tells no gain: add levels to --concurrency")
+
+
 def test_an_interruption_before_the_first_level_is_through_is_told():
     from scripted_server import plain_server
 
@@ -193,7 +206,8 @@ def test_a_server_whose_key_is_not_the_admins(tiny, no_doctor, capsys, monkeypat
         assert "cause not known: no evidence from this server (no look at its threads" in text
         assert "needs the admin key" in text
         assert diagnose.run(["--url", url, "--seconds", "0.5"]) == 2
-        assert "needs the admin key" in capsys.readouterr().err
+        told = "put a key that may do so into ANYCHIP_API_KEY"
+        assert told in capsys.readouterr().err
 
 
 def test_calls_that_are_all_refused_end_it():

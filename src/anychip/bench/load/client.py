@@ -30,6 +30,7 @@ _MAX_BODY = 1 << 16
 
 _HINTS = {
     401: "; put the key into ANYCHIP_API_KEY",
+    403: "; put a key that may do so into ANYCHIP_API_KEY",
     404: "; is this the address of an OpenAI-compatible server? /v1 is added where it is missing",
 }
 
