@@ -226,28 +226,33 @@ def test_ctrl_c_tells_what_was_seen_until_then(plain, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_load_that_was_interrupted_is_no_success(tmp_path):
-    """Its second request is sent once the first is answered."""
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_load_that_was_interrupted_is_no_success(tmp_path, answered):
+    """The second request is sent once the first is answered."""
     path = tmp_path / "long.csv"
     path.write_text(AZURE.splitlines()[0] + "\n" + "2023-11-16 18:17:03,4,2\n" * 20_000)
     words = ["-m", "anychip", "replay", path, "--closed-loop", "1", "--json", "--url"]
     with plain_server() as server:
+        if not answered:
+            server.gate.clear()  # no answer ends
         process = subprocess.Popen(
             [sys.executable, *words, server.url],
             env=ENVIRONMENT,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         try:
-            posts = lambda: sum("completions" in str(one) for one in server.seen)  # noqa: E731
-            wait_until(lambda: posts() > 1)
+            wait_until(lambda: sum("completions" in str(one) for one in server.seen) > answered)
             process.send_signal(signal.SIGINT)
-            told = json.loads(process.communicate(timeout=60)[0])
+            told, said = process.communicate(timeout=60)
         finally:
             process.kill()
             process.wait()
     assert process.returncode == 130
-    assert told["figures"]["interrupted"]
+    if answered:
+        assert json.loads(told)["figures"]["interrupted"]
+    else:
+        assert b"no request was answered, 1 were under way" in said
 
 
 @pytest.mark.parametrize("command", ["replay", "scan"])

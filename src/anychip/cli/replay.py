@@ -94,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     """Replay, and tell what was seen."""
     config, namespace = parse(add_arguments(), argv)
     options = ReplayOptions(**own_values(ReplayOptions, namespace))
-    from anychip.bench.load.calls import LoadError
+    from anychip.bench.load.calls import Interrupted, LoadError
     from anychip.cli.replay_progress import progress
 
     try:
@@ -102,6 +102,9 @@ def run(argv: Sequence[str]) -> int:
         folder = None if options.output is None else report_folder(options.output)
         with progress() as watcher:
             found = asyncio.run(_interruptible(wish, watcher))
+    except Interrupted as error:
+        print(f"anychip: {error}", file=sys.stderr)
+        return 130
     except LoadError as error:
         raise ConfigError(str(error)) from error
     if namespace.json:
