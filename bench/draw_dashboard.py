@@ -97,8 +97,14 @@ def arguments() -> argparse.Namespace:
 
 
 def chosen(path: Path, titles: list[str]) -> list[dict[str, Any]]:
-    """Panels of lines, all or by title. Raises SystemExit for a title that none has."""
-    every = json.loads(path.read_text())["panels"]
+    """Panels of lines, all or by title. Raises SystemExit for a title that none has, and a
+    file that is no dashboard."""
+    try:
+        every = json.loads(path.read_text())["panels"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(
+            f"{path} is no dashboard, as those in deploy/grafana are: {error}"
+        ) from error
     lines = {panel["title"]: panel for panel in every if panel["type"] == "timeseries"}
     unknown = [title for title in titles if title not in lines]
     if unknown:

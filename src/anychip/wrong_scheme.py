@@ -1,7 +1,10 @@
-"""Why a server could not be asked, where its address names http for https or the other way."""
+"""Why a server could not be asked: http for https or the other way, or nobody is there."""
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -10,12 +13,31 @@ from urllib.parse import SplitResult
 PROBE_S = 3.0
 """How long the server may take to answer the other way."""
 
+_LIBRARY = re.compile(r" ssl:\S+ \[(.*)\]$")
+"""What aiohttp adds to an address that it cannot reach: its own setting, and the reason."""
+
 
 def told(url: SplitResult, error: BaseException, flag: str = "--url") -> str:
     """What went wrong in words: the scheme or the certificate with the way out, else the error's
     own. The server is asked once more to know; takes PROBE_S at most a try, so call it off an event
     loop. Raises nothing."""
-    return _scheme(url, error, flag) or str(error) or type(error).__name__
+    return _scheme(url, error, flag) or plain(error)
+
+
+def plain(error: BaseException) -> str:
+    """An error in words on one line, without what only aiohttp's own readers understand."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    found = _LIBRARY.search(text)
+    return text if found is None else f"{text[: found.start()]}: {_reason(error, found[1])}"
+
+
+def _reason(error: BaseException, said: str) -> str:
+    numbers = {int(number) for number in re.findall(r"\[Errno (\d+)\]", said)}  # one an address
+    numbers |= {one.errno for one in _chain(error) if isinstance(one, OSError) and one.errno}
+    if numbers == {errno.ECONNREFUSED}:
+        return "nothing listens there"
+    known = [number for number in numbers if number in errno.errorcode]
+    return os.strerror(known[0]) if len(known) == 1 else said
 
 
 def _scheme(url: SplitResult, error: BaseException, flag: str) -> str:

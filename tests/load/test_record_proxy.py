@@ -14,6 +14,9 @@ import pytest
 from scripted_server import plain_server
 
 from anychip.__main__ import main
+from anychip.cli.record import _refuse_itself
+from anychip.config import ConfigError
+from anychip.http.listening import bind
 from anychip.record.reader import read_record
 from served import ENVIRONMENT, wait_until
 
@@ -216,3 +219,16 @@ def test_what_cannot_be_is_refused(tmp_path, capsys, words, told):
     named = [word.replace("OUT", str(tmp_path / "r")) for word in words]
     assert main(["record", "--port", "0", *named]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "upstream"),
+    [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1")],
+)
+def test_a_proxy_before_itself_is_refused(host, upstream):
+    with bind(host, 0) as listening:  # it does not listen: nobody is let in
+        port = listening.getsockname()[1]
+        with pytest.raises(ConfigError, match="where this proxy itself listens"):
+            _refuse_itself(f"http://{upstream}:{port}/v1", host, listening)
+        _refuse_itself(f"http://{upstream}:{port - 1}", host, listening)
+        _refuse_itself(f"http://127.0.0.9:{port}", host, listening)

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -16,7 +18,7 @@ from anychip.bench.load.replay import Watcher, Wish
 from anychip.bench.load.report import markdown
 from anychip.cli.replay import _interruptible
 from scripted_engine import VOCAB
-from served import config_for, model_folder, running
+from served import ENVIRONMENT, config_for, model_folder, running, wait_until
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:17:03.{n:02}00000,{n + 1},{1 + n % 3}\n" for n in range(20)
@@ -222,6 +224,35 @@ def test_ctrl_c_tells_what_was_seen_until_then(plain, tmp_path):
     assert found.figures.succeeded == 1
     assert "INTERRUPTED with 0 under way" in markdown(found)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_load_that_was_interrupted_is_no_success(tmp_path, answered):
+    """The second request is sent once the first is answered."""
+    path = tmp_path / "long.csv"
+    path.write_text(AZURE.splitlines()[0] + "\n" + "2023-11-16 18:17:03,4,2\n" * 20_000)
+    words = ["-m", "anychip", "replay", path, "--closed-loop", "1", "--json", "--url"]
+    with plain_server() as server:
+        if not answered:
+            server.gate.clear()  # no answer ends
+        process = subprocess.Popen(
+            [sys.executable, *words, server.url],
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            wait_until(lambda: sum("completions" in str(one) for one in server.seen) > answered)
+            process.send_signal(signal.SIGINT)
+            told, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130
+    if answered:
+        assert json.loads(told)["figures"]["interrupted"]
+    else:
+        assert b"no request was answered, 1 were under way" in said
 
 
 @pytest.mark.parametrize("command", ["replay", "scan"])

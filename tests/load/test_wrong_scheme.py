@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from scripted_server import plain_server
 from test_record_proxy import recording
 
 from anychip.__main__ import main
+from anychip.wrong_scheme import plain as in_words
 
 TRACE = "Timestamp,Request tokens,Response tokens\n1,1,1\n"
 
@@ -63,6 +65,34 @@ def test_the_proxy_tells_its_client_and_its_log(secure, tmp_path):
         assert f"this server speaks https, not http: --upstream {secure.url}" in told
 
 
-def test_a_dead_port_keeps_its_own_words(tmp_path, capsys):
+def test_a_dead_port_is_told_without_the_librarys_settings(tmp_path, capsys):
     for command in ("replay", "chat"):
-        assert "speaks" not in asked(command, "http://127.0.0.1:1", tmp_path, capsys)
+        for host in ("127.0.0.1", "localhost"):
+            told = asked(command, f"http://{host}:1", tmp_path, capsys)
+            assert "speaks" not in told and "ssl:" not in told
+            assert command == "chat" or f"host {host}:1: nothing listens there" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "Cannot connect to host a:1 ssl:default [Name or service not known]",
+            "Cannot connect to host a:1: Name or service not known",
+        ),
+        (
+            "Cannot connect to host a:1 ssl:default [A: [Errno 111] x, [Errno 113] y]",
+            "Cannot connect to host a:1: A: [Errno 111] x, [Errno 113] y",
+        ),
+        ("Server\ndisconnected", "Server disconnected"),
+        ("", "ValueError"),
+    ],
+)
+def test_other_reasons_stay_as_they_are(said, told):
+    assert in_words(ValueError(said)) == told
+
+
+def test_a_lookup_that_fails_keeps_its_reason():
+    error = ValueError("Cannot connect to host a:1 ssl:True [Name not known]")
+    error.os_error = socket.gaierror(socket.EAI_NONAME, "Name not known")
+    assert in_words(error) == "Cannot connect to host a:1: Name not known"

@@ -136,3 +136,15 @@ def test_drawing_refuses_what_is_not_there(tmp_path, words, told):
     given = [sys.executable, program, board, "--out", tmp_path / "out.png", *words]
     said = subprocess.run(given, capture_output=True, text=True, check=False)
     assert said.returncode and told in said.stderr and "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", "[]"])
+def test_drawing_refuses_what_is_no_dashboard(tmp_path, text):
+    board = tmp_path / "board.json"
+    if text is not None:
+        board.write_text(text)
+    program = DEPLOY.parent / "bench" / "draw_dashboard.py"
+    given = [sys.executable, program, board, "--out", tmp_path / "out.png"]
+    said = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert said.returncode and "Traceback" not in said.stderr
+    assert "board.json is no dashboard" in said.stderr or "matplotlib" in said.stderr

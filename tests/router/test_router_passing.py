@@ -240,7 +240,7 @@ def test_nobody_there_is_told_with_the_reasons(caplog):
         name, url = "nobody", f"http://127.0.0.1:{closed_port()}"
 
     with routing([Nobody], wait=False) as router, router.http() as http:
-        wait_until(lambda: "Cannot connect: Connection refused" in router.state("nobody")["reason"])
+        wait_until(lambda: "nothing listens there" in router.state("nobody")["reason"])
         assert "worker nobody: not ready yet: http://127.0.0.1:" in caplog.text
         assert http.get("/health").status_code == 200
         for answer in (http.get("/ready"), http.post(COMPLETIONS, json=completion())):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from anychip.bench.scan_report import COLUMNS, summary
 from anychip.cli import diagnose, scan
 from anychip.config import ConfigError
 from anychip.contract.build import Finding, Verdict
+from served import ENVIRONMENT, wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "load"))
 QUICK = ("--requests-per-level", "5", "--input-tokens", "8", "--output-tokens", "3")
@@ -153,6 +156,47 @@ def test_a_server_that_dies_leaves_the_levels_before_it():
             asyncio.run(load(server.url, Breaker(1)))
 
 
+def test_one_level_tells_of_no_doubling():
+    from scripted_server import plain_server
+
+    async def load(url):
+        async with LoadClient(url, "sound") as client:
+            plan = Plan(levels=(1,), requests=2, input=4, output=2)
+            return await Scan(client, plan, Breaker(0)).run()
+
+    with plain_server() as server:
+        told = summary(asyncio.run(load(server.url)))[0]
+    assert told.startswith("one level alone tells no gain: add levels to --concurrency")
+
+
+def test_an_interruption_before_the_first_level_is_through_is_told():
+    from scripted_server import plain_server
+
+    words = ["-m", "anychip", "scan", "--concurrency", "1", "--input-tokens", "4", "--url"]
+    with plain_server() as server:
+        server.gate.clear()  # no answer ends
+        process = subprocess.Popen(
+            [sys.executable, *words, server.url],
+            env=ENVIRONMENT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            wait_until(lambda: any("completions" in str(one) for one in server.seen))
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130
+    assert "interrupted before a level was through: nothing to tell" in said
+
+
+def test_prompts_that_are_too_long_name_the_flag(healthy, no_doctor):
+    with pytest.raises(ConfigError, match=r"the context of .*; see --input-tokens"):
+        scanned(healthy, "--input-tokens", "5000", levels="1")
+
+
 def test_a_server_whose_key_is_not_the_admins(tiny, no_doctor, capsys, monkeypatch):
     monkeypatch.setenv("ANYCHIP_API_KEY", "open")
     keys = {"ANYCHIP_API_KEY": "open", "ANYCHIP_ADMIN_API_KEY": "boss"}
@@ -162,7 +206,8 @@ def test_a_server_whose_key_is_not_the_admins(tiny, no_doctor, capsys, monkeypat
         assert "cause not known: no evidence from this server (no look at its threads" in text
         assert "needs the admin key" in text
         assert diagnose.run(["--url", url, "--seconds", "0.5"]) == 2
-        assert "needs the admin key" in capsys.readouterr().err
+        told = "put a key that may do so into ANYCHIP_API_KEY"
+        assert told in capsys.readouterr().err
 
 
 def test_calls_that_are_all_refused_end_it():

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from anychip.engine.messages import StartError
 from served import bearer, config_for, running, wait_until
 
 BODY = {"prompt": "abc", "max_tokens": 4}
@@ -87,6 +88,23 @@ def test_a_client_that_is_gone_leaves_a_profile_that_ends_and_can_be_ended(profi
     wait_until(lambda: list(root.glob("alone-*.trace.json")))
     assert admin.post("/start_profile").status_code == 200  # the next one begins
     assert admin.post("/stop_profile").status_code == 200
+
+
+def test_a_profile_that_fails_has_no_file_and_says_so(admin, root):
+    (root / "taken").write_text("no folder")
+    assert admin.post("/start_profile", json={"output_dir": "taken"}).status_code == 200
+    failed = admin.post("/stop_profile")
+    assert (failed.status_code, failed.json()["error"]["code"]) == (500, "profile_failed")
+    late = admin.post("/stop_profile").json()["error"]["message"]
+    assert "the last one failed and has no file: " in late and "became" not in late
+
+
+def test_a_folder_that_cannot_be_is_refused_before_the_engine_starts(folder, root):
+    (root / "file").write_text("no folder")
+    config = config_for(folder, profile_dir=str(root / "file"), chip_option={"start_error": "x"})
+    told = r"--profile-dir: cannot write to .*file"
+    with pytest.raises(StartError, match=told), running(config):
+        pass
 
 
 def test_a_link_out_of_the_folder_is_not_followed(admin, root, tmp_path):

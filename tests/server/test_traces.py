@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -195,6 +196,18 @@ def test_a_collector_that_refuses_costs_one_line_and_no_answer(folder, caplog):
     told = [r for r in caplog.records if "traces do not reach" in r.getMessage()]
     assert len(told) == 1
     assert "code: 400" in told[0].getMessage()
+
+
+def test_the_librarys_reason_is_told_without_what_it_does_next():
+    from anychip.http.span_exporter import SHOWN, FirstWord
+
+    said = FirstWord()
+    for text in ("Transient error (no\n way) encountered while exporting span batch, retry", "2"):
+        said.handle(logging.LogRecord("a", logging.ERROR, "", 0, text, None, None))
+    assert said.text == "Transient error (no way)"
+    said.text = ""
+    said.handle(logging.LogRecord("a", logging.ERROR, "", 0, "x" * 2 * SHOWN, None, None))
+    assert len(said.text) == SHOWN
 
 
 def test_monotonic_moments_become_wall_clock_time():

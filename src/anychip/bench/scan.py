@@ -261,7 +261,8 @@ class Scan:
         failures = [answer.failure for answer in run.answers if answer.failure is not None]
         if failures and len(failures) == len(run.answers):
             text = f"{failures[0].kind}: {failures[0].text}"
-            raise LoadError(f"no answer with {run.concurrency} requests at once: {text}")
+            hint = "; see --input-tokens and --output-tokens" if "context" in text else ""
+            raise LoadError(f"no answer with {run.concurrency} requests at once: {text}{hint}")
 
     def _loaded(
         self, calls: Iterator[Call], concurrency: int, outage: Outage, seconds: float | None = None

@@ -84,6 +84,8 @@ def _flattens(found: Found) -> str:
     if found.flat is None:
         last = found.levels[-1].concurrency
         line = f"it does not flatten up to {last} at once: each doubling gains x{FLAT:g} or more"
+        if len(found.levels) == 1:
+            line = "one level alone tells no gain: add levels to --concurrency"
         return line + (
             f"; what costs most there: {found.cause}: {found.text}" if found.text else ""
         )

@@ -87,6 +87,7 @@ def run(argv: Sequence[str]) -> int:
     from anychip.http.listening import bind
 
     with bind(options.host, options.port) as listening:
+        _refuse_itself(upstream, options.host, listening)
         try:
             writer, proxy = _open(options, upstream, Path(out).expanduser())
         except LoadError as error:
@@ -98,6 +99,24 @@ def run(argv: Sequence[str]) -> int:
     counts = writer.counts
     print(f"anychip: {counts.written} requests recorded, {counts.lost} lost", file=sys.stderr)
     return 0
+
+
+def _refuse_itself(upstream: str, host: str, listening: socket.socket) -> None:
+    """Raise ConfigError where calls would be passed on to this proxy, without end."""
+    from anychip.address import server_url
+
+    parts = server_url(upstream, "--upstream")
+    bound, port = listening.getsockname()[:2]
+    names = {host, bound}
+    if bound in ("127.0.0.1", "::1"):
+        names.add("localhost")
+    elif bound in ("0.0.0.0", "::"):
+        names |= {"localhost", "127.0.0.1", "::1"}
+    if parts.hostname in names and (parts.port or 80) == port:
+        raise ConfigError(
+            f"--upstream: {upstream} is where this proxy itself listens; name the server behind "
+            "it, or another --port"
+        )
 
 
 def _given(name: str, value: str | None) -> str:

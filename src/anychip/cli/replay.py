@@ -75,7 +75,8 @@ def add_arguments() -> FlagParser:
         " before are answered or not (an open loop). FILE: what `anychip serve --record` or"
         " `anychip record` wrote, or a trace of Azure's, BurstGPT's or Mooncake's form. A key for"
         " the server goes into ANYCHIP_API_KEY. Ctrl-C ends it and tells what was seen so far. Exit"
-        " code 1: nothing was answered, or with --exact an answer was another one.",
+        " code 1: nothing was answered, or with --exact an answer was another one; 130: it was"
+        " interrupted.",
     )
     parser.add_argument("file", metavar="FILE", help="the trace")
     add_flags(parser, ReplayOptions)
@@ -93,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     """Replay, and tell what was seen."""
     config, namespace = parse(add_arguments(), argv)
     options = ReplayOptions(**own_values(ReplayOptions, namespace))
-    from anychip.bench.load.calls import LoadError
+    from anychip.bench.load.calls import Interrupted, LoadError
     from anychip.cli.replay_progress import progress
 
     try:
@@ -101,6 +102,9 @@ def run(argv: Sequence[str]) -> int:
         folder = None if options.output is None else report_folder(options.output)
         with progress() as watcher:
             found = asyncio.run(_interruptible(wish, watcher))
+    except Interrupted as error:
+        print(f"anychip: {error}", file=sys.stderr)
+        return 130
     except LoadError as error:
         raise ConfigError(str(error)) from error
     if namespace.json:
@@ -110,6 +114,8 @@ def run(argv: Sequence[str]) -> int:
     if folder is not None:  # a disk that is full by now takes the report, not what was seen
         _write(found, folder)
     figures = found.figures
+    if figures.interrupted:
+        return 130
     wrong = found.as_recorded is not None and found.as_recorded < figures.requests
     return 1 if wrong or not figures.succeeded else 0
 

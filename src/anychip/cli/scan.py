@@ -95,7 +95,7 @@ def add_arguments() -> FlagParser:
         " doubling gains, fit the universal scalability law, and name what saturates where it"
         " flattens. A key for the server, the admin key of one of ours, goes into ANYCHIP_API_KEY."
         " Exit code 1: the server's chip is not sound; 2: the server cannot be loaded, or went"
-        " away in a level, which is told and left out.",
+        " away in a level, which is told and left out; 130: Ctrl-C ended it.",
     )
     add_flags(parser, ScanOptions)
     parser.show_examples(
@@ -229,7 +229,8 @@ async def _interruptible(options: ScanOptions, key: str | None, plan: Plan, mode
     try:
         return await task
     except asyncio.CancelledError:
-        raise KeyboardInterrupt from None  # before any level was done
+        print("anychip: interrupted before a level was through: nothing to tell", file=sys.stderr)
+        raise KeyboardInterrupt from None
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 

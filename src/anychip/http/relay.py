@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from starlette.types import Receive
 
 from anychip.http.reuse import Attempt, noting_reuse
+from anychip.wrong_scheme import plain
 
 if TYPE_CHECKING:
     import aiohttp
@@ -151,15 +151,9 @@ class Relay:
 
     def told(self, base: str, error: BaseException) -> str:
         """An error in words, which some of aiohttp's lack."""
-        return f"{base}: {self._words(error)}"
-
-    def _words(self, error: BaseException) -> str:
         if isinstance(error, self._client.ClientPayloadError):
-            return "the connection ended in the middle of the answer"
-        cause = getattr(error, "os_error", None)
-        if isinstance(cause, ConnectionError) and cause.errno:
-            return f"Cannot connect: {os.strerror(cause.errno)}"
-        return " ".join(str(error).split()) or type(error).__name__
+            return f"{base}: the connection ended in the middle of the answer"
+        return f"{base}: {plain(error)}"
 
     async def _send(self, call: Passed, attempt: Attempt) -> aiohttp.ClientResponse:
         from multidict import CIMultiDict

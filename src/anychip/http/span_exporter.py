@@ -16,7 +16,8 @@ SHOWN = 300
 
 
 class FirstWord(logging.Handler):
-    """Keeps what the library says first of an attempt: it returns no reason."""
+    """Keeps what the library says first of an attempt, without what it will do next: it returns no
+    reason."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -24,7 +25,8 @@ class FirstWord(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line of it."""
-        self.text = self.text or " ".join(record.getMessage().split())[:SHOWN]
+        text, _, _ = record.getMessage().partition(" encountered while exporting")
+        self.text = self.text or " ".join(text.split())[:SHOWN]
 
 
 class CountingExporter:

@@ -125,7 +125,11 @@ class RecordWriter:
 
     def _break(self, error: Exception) -> None:
         """The record ends here; the server goes on."""
-        log.error("record: %s: nothing more is recorded: %s", self._path, error)
+        log.error(
+            "record: %s: nothing more is recorded: %s; mend that and start again to record again",
+            self._path,
+            error,
+        )
         self._broken = True
         self._lose(self._unflushed)
         self._unflushed = 0

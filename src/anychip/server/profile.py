@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineUnavailable
-from anychip.engine.messages import ProfileWish
+from anychip.engine.messages import ProfileEnded, ProfileWish
 from anychip.http.auth import require_admin
 from anychip.http.errors import ApiError, bad_request, server_error, unavailable
 from anychip.http.stream import json_response
@@ -98,7 +98,7 @@ async def stop_profile(request: Request) -> Response:
         ended = await service.client.stop_profile()
     except ValueError as error:
         last = service.client.last_profile
-        told = f"; the last one became {last.path} ({last.error or last.reason})" if last else ""
+        told = "" if last is None else f"; {_last(last)}"
         raise bad_request(f"{error}{told}", code="no_profile") from error
     except EngineUnavailable as error:
         raise unavailable(str(error), "engine_unavailable") from error
@@ -110,6 +110,12 @@ async def stop_profile(request: Request) -> Response:
             success=True, message=text, path=ended.path, steps=ended.steps, nbytes=ended.nbytes
         )
     )
+
+
+def _last(ended: ProfileEnded) -> str:
+    if ended.error:
+        return f"the last one failed and has no file: {ended.error}"
+    return f"the last one became {ended.path} ({ended.reason})"
 
 
 async def _body(request: Request, limit: int) -> dict[str, object]:

@@ -25,6 +25,7 @@ from anychip.http.stop import Stop
 from anychip.http.tls import open_tls
 from anychip.server.exposure import exposures
 from anychip.server.opening import Reading, open_service
+from anychip.server.profile_place import check_profiles
 from anychip.server.record_place import check_record
 from anychip.server.telling import open_telling
 from anychip.signals import STOPPED, Ending, answered
@@ -83,6 +84,7 @@ async def run_server(
     """
     access, tls = open_access(config), open_tls(config)
     check_record(config)
+    check_profiles(config)
     telling = open_telling(config)
     for warning in exposures(config, access.needed):
         log.warning("%s", warning)

@@ -25,6 +25,10 @@ class LoadError(ValueError):
         self.status = status
 
 
+class Interrupted(LoadError):
+    """The load was interrupted before anything was answered."""
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request.
 

@@ -30,6 +30,7 @@ _MAX_BODY = 1 << 16
 
 _HINTS = {
     401: "; put the key into ANYCHIP_API_KEY",
+    403: "; put a key that may do so into ANYCHIP_API_KEY",
     404: "; is this the address of an OpenAI-compatible server? /v1 is added where it is missing",
 }
 
@@ -130,7 +131,7 @@ class LoadClient:
         except asyncio.TimeoutError as error:  # the builtin only since Python 3.11
             return Failure(kind="timeout", text=str(error) or f"silent for {self._silent_s:g} s")
         except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError) as error:
-            return Failure(kind="connect", text=str(error))
+            return Failure(kind="connect", text=wrong_scheme.plain(error))
         except (aiohttp.ClientError, OSError) as error:
             return Failure(kind="cut", text=str(error) or type(error).__name__)
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from .bootstrap import Distribution, Estimate, distribution, rate, ratio
-from .calls import Answer, LoadError, Run
+from .calls import Answer, Interrupted, LoadError, Run
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,9 +82,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures_of(run: Run, slo: Slo | None = None) -> Figures:
-    """All figures of a run. LoadError where there is no answer to tell of."""
+    """All figures of a run. LoadError, Interrupted where it was, if there is no answer to tell
+    of."""
     if not run.answers:
-        raise LoadError(
+        kind = Interrupted if run.interrupted else LoadError
+        raise kind(
             f"no request was answered, {run.unanswered} were under way: there is nothing to tell"
         )
     good = [answer for answer in run.answers if answer.failure is None]

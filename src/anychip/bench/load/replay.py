@@ -101,7 +101,9 @@ async def _flush(client: LoadClient) -> None:
     try:
         await client.post("/flush_cache", {}, beside=True)
     except LoadError as error:
-        raise LoadError(f"--flush-cache: {error}; leave the flag out, or restart it") from error
+        raise LoadError(
+            f"--flush-cache: {error}; leave the flag out, or restart the server"
+        ) from error
 
 
 async def _run(
