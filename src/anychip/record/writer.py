@@ -147,14 +147,18 @@ class RecordWriter:
             if self._path.exists():
                 _refuse_shared(self._path)
                 self._shift()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
-            self._hold(file)
-            line = msgspec.json.encode(self._header) + b"\n"
-            file.write(line)
-            file.flush()
+            return self._create(self._path)
         except OSError as error:
             raise RecordError(f"{self._path}: {error.strerror or error}") from error
+
+    def _create(self, path: Path) -> BinaryIO:
+        """A file that was not there, with the header in it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        file = os.fdopen(os.open(path, flags, 0o600), "wb")
+        self._hold(file)
+        line = msgspec.json.encode(self._header) + b"\n"
+        file.write(line)
+        file.flush()
         self._size = self._head = len(line)
         return file
 
@@ -170,11 +174,16 @@ class RecordWriter:
             )
 
     def _rotate(self) -> None:
+        """The next part takes the record's name with its header in it: no reader meets less."""
         self._file.flush()
         self._written, self._unflushed = self._written + self._unflushed, 0
         self._file.close()
         self._header = msgspec.structs.replace(self._header, part=self._header.part + 1)
-        self._file = self._begin()
+        coming = Path(f"{self._path}.next")
+        coming.unlink(missing_ok=True)  # of a writer that was killed in here
+        self._file = self._create(coming)
+        self._shift()
+        coming.replace(self._path)
 
     def _shift(self) -> None:
         """PATH becomes PATH.1, PATH.1 becomes PATH.2; the oldest of `keep` is overwritten."""
