@@ -12,7 +12,7 @@ from anychip.http.call_record import CallRecord
 from anychip.router.asking import Ask
 from anychip.router.choosing import Choice
 from anychip.router.metrics.catalogue import CATALOGUE, ROUTER
-from anychip.router.telemetry import STATES, Untold, WorkerView
+from anychip.router.telemetry import STATES, WorkerView
 from anychip.router.watching import Telemetry
 
 ASK = Ask("/v1/chat/completions", prompt_tokens=100)
@@ -108,10 +108,3 @@ def test_promtool_has_nothing_to_say_about_the_routers_names(telemetry):
         timeout=60,
     )
     assert (found.returncode, found.stdout + found.stderr) == (0, b"")
-
-
-def test_a_hub_that_tells_nobody_leaves_headers_as_they_are():
-    given = [(b"traceparent", b"x")]
-    watch = Untold().begun(record(), "/", ASK)
-    watch.tried(0, Choice("a", "only"))
-    assert watch.headers_for(0, given) == given

@@ -12,7 +12,7 @@ from anychip.config import RouterConfig
 from anychip.flags import ConfigError, settings_of
 from anychip.router.asking import Ask
 from anychip.router.choosing import REASONS, PolicyOptions, Seen, loads
-from anychip.router.policies import DEFAULT_POLICY, POLICIES, policy_named
+from anychip.router.policies import POLICIES, policy_named
 from anychip.router.prefixes import BLOCK
 
 IDLE = [Seen("a", window=16), Seen("b", window=16), Seen("c", window=16)]
@@ -48,7 +48,6 @@ def test_equal_seeds_make_equal_choices(name):
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_are():
-    assert DEFAULT_POLICY == "cache_aware"
     with pytest.raises(ConfigError, match="--policy: 'best' is none of cache_aware, least_load"):
         policy_named("best")
 

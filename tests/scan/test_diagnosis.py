@@ -106,3 +106,8 @@ def test_the_devices_series_are_read_off_the_metrics():
     told = {"utilization": 0.5, "free": 10.0, "fragmentation": 0.25, "waiting": {"pages": 3.0}}
     assert device_reading(page) == DeviceReading(**told)
     assert device_reading("<html>") == DeviceReading()
+
+
+def test_moves_that_the_kernel_does_not_tell_are_not_told_as_none():
+    one = finding(made.seen(looks=[made.look(migrated=None)]), "page migration")
+    assert "does not tell how many were moved" in one.evidence and "0 moved" not in one.evidence

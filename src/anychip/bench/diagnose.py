@@ -215,12 +215,14 @@ def _paging(seen: Seen, facts: Facts) -> Finding:
     if not seconds:
         return Finding(name=name, verdict="unknown", evidence="the engine process was not seen")
     faults = sum(process.major_faults for process in seen.engines) / seconds
-    moved = sum(look.machine.pages_migrated or 0 for look in seen.looks) / seconds
+    counts = [look.machine.pages_migrated for look in seen.looks]
+    told = [count for count in counts if count is not None]
+    moved = sum(told) / seconds if told else None
     swap, committed = seen.engines[-1].swap_bytes, seen.info.committed
     full = committed is not None and committed > MOST_COMMITTED
     verdict: Verdict = "fine"
     meaning = step = ""
-    if faults >= FAULTS_A_SECOND or moved >= MOVES_A_SECOND or (swap and full):
+    if faults >= FAULTS_A_SECOND or (moved or 0) >= MOVES_A_SECOND or (swap and full):
         verdict = "found"
         meaning = "memory in use is brought in while the engine works, which shows as jitter"
     elif full:
@@ -235,9 +237,12 @@ def _paging(seen: Seen, facts: Facts) -> Finding:
     return Finding(name=name, verdict=verdict, evidence=evidence, meaning=meaning, step=step)
 
 
-def _paged(faults: float, moved: float, swap: int, waits: float, committed: float | None) -> str:
+def _paged(
+    faults: float, moved: float | None, swap: int, waits: float, committed: float | None
+) -> str:
     told = [f"{faults:,.1f} pages a second read from a disk"]
-    told += [f"{moved:,.0f} moved between memories"]
+    untold = "the kernel does not tell how many were moved between memories"
+    told += [untold if moved is None else f"{moved:,.0f} moved between memories"]
     told += [f"{swap / 2**20:,.0f} MiB swapped out"] if swap else []
     told += [f"{waits:.0%} of the time waiting for pages"] if waits else []
     told += [] if committed is None else [f"weights and KV take {committed:.0%} of the memory"]

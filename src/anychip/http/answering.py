@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,6 +15,7 @@ from anychip.http.http_server import HttpServer
 from anychip.http.listening import refused, url_of
 from anychip.http.stop import Stop
 
+_POLL_S = 0.02
 _FLUSH_S = 5
 """How long finished answers may take to reach their clients at the end."""
 
@@ -73,3 +75,28 @@ async def _ended(serving: asyncio.Task[None], url: str) -> None:
         await serving
     except OSError as error:  # another process began to listen there after both had bound it
         raise refused(url, error) from error
+
+
+async def drain(
+    live: Collection[object],
+    patience_s: float,
+    stop: Stop,
+    *,
+    cut: Callable[[], int],
+    log: logging.Logger,
+) -> None:
+    """Wait for the calls that run until the deadline, then cut what is left.
+
+    live: those calls, as it changes. cut: ends them; how many there were. Who calls this takes
+    nothing new any more.
+    """
+    if live:
+        log.info("stopping: %d calls have %g s to finish", len(live), patience_s)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    while live and loop.time() < deadline and not stop.urgent.is_set():
+        await asyncio.sleep(_POLL_S)
+    count = cut()
+    if count:
+        log.warning("cut %d calls that were not finished", count)
+    log.info("stopped")

@@ -75,6 +75,13 @@ class Desk:
         finally:
             self.live.discard(task)
 
+    def cut_all(self) -> int:
+        """End every running call; how many there were."""
+        running = list(self.live)
+        for task in running:
+            task.cancel()
+        return len(running)
+
     def headers_for_worker(self, given: Headers) -> Headers:
         """Headers of a call as a worker gets them."""
         left_out = _NOT_PASSED if self.worker_key is None else {*_NOT_PASSED, *_KEYS}

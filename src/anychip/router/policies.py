@@ -13,7 +13,6 @@ from .asking import Ask
 from .choosing import Choice, Policy, PolicyOptions, Seen, Why, loads
 from .prefixes import Chain, Prefixes, chain_of, tokens_of
 
-DEFAULT_POLICY = "cache_aware"
 MOST_TURNS = 1024
 """Sets of candidates whose turn is remembered; workers that come and go make new ones."""
 

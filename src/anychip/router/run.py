@@ -14,7 +14,7 @@ import uvloop
 from anychip.config import RouterConfig
 from anychip.engine.messages import StartError
 from anychip.http.access_log import open_access_log
-from anychip.http.answering import answer
+from anychip.http.answering import answer, drain
 from anychip.http.exposure import open_to_all
 from anychip.http.keys import Access, open_access
 from anychip.http.listening import bind
@@ -40,7 +40,6 @@ from .worker_keys import read_worker_key, worker_tls
 log = logging.getLogger("anychip.router")
 
 INSTALL = "pip install 'anychip[router]'"
-_POLL_S = 0.02
 
 
 def serve(config: RouterConfig) -> int:
@@ -187,18 +186,6 @@ def _warnings(config: RouterConfig, locked: bool, own_key: bool) -> list[str]:
 
 
 async def _drain(desk: Desk, stop: Stop) -> None:
-    """Take nothing new; wait for what runs until the deadline, then cut it."""
+    """Take nothing new, and come to an end."""
     desk.draining = True
-    patience_s = desk.config.shutdown_timeout
-    if desk.live:
-        log.info("stopping: %d calls have %g s to finish", len(desk.live), patience_s)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
-    while desk.live and loop.time() < deadline and not stop.urgent.is_set():
-        await asyncio.sleep(_POLL_S)
-    cut = list(desk.live)
-    for task in cut:
-        task.cancel()
-    if cut:
-        log.warning("cut %d calls that were not finished", len(cut))
-    log.info("stopped")
+    await drain(desk.live, desk.config.shutdown_timeout, stop, cut=desk.cut_all, log=log)

@@ -70,36 +70,3 @@ class TelemetryHub(Protocol):
 
     def follow(self, workers: Callable[[], Sequence[WorkerView]]) -> None:
         """Where the metrics ask for the workers."""
-
-
-class Untold:
-    """A hub and a watch that tell nobody."""
-
-    def begun(self, record: CallRecord, route: str, ask: Ask) -> CallWatch:
-        """See TelemetryHub."""
-        return self
-
-    def breaker_opened(self, worker: str) -> None:
-        """See TelemetryHub."""
-
-    def follow(self, workers: Callable[[], Sequence[WorkerView]]) -> None:
-        """See TelemetryHub."""
-
-    def tried(self, attempt: int, choice: Choice) -> None:
-        """See CallWatch."""
-
-    def headers_for(self, attempt: int, given: RawHeaders) -> RawHeaders:
-        """See CallWatch."""
-        return given
-
-    def first_byte(self) -> None:
-        """See CallWatch."""
-
-    def try_ended(self, worker: str, status: int | None, error: TryError | None) -> None:
-        """See CallWatch."""
-
-    def fell_back(self, rule: str) -> None:
-        """See CallWatch."""
-
-    def ended(self, status: int | None) -> None:
-        """See CallWatch."""

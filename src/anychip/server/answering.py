@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import ssl
 from collections.abc import Callable
 
-from anychip.http.answering import answer
+from anychip.http.answering import answer, drain
 from anychip.http.observed import Observed
 from anychip.http.stop import Stop
 from anychip.http.telling import Telling
@@ -16,8 +15,6 @@ from anychip.server.app import build_app, route_of
 from anychip.server.service import Service
 
 log = logging.getLogger("anychip.server")
-
-_POLL_S = 0.02
 
 
 async def answer_http(
@@ -41,16 +38,7 @@ async def answer_http(
 
 
 async def _drain(service: Service, stop: Stop) -> None:
-    """Take nothing new; wait for what runs until the deadline, then cut it."""
+    """Take nothing new, and come to an end."""
     service.draining = True
     patience_s = service.config.shutdown_timeout
-    if service.live:
-        log.info("stopping: %d calls have %g s to finish", len(service.live), patience_s)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
-    while service.live and loop.time() < deadline and not stop.urgent.is_set():
-        await asyncio.sleep(_POLL_S)
-    cut = service.abort_all()
-    if cut:
-        log.warning("cut %d calls that were not finished", cut)
-    log.info("stopped")
+    await drain(service.live, patience_s, stop, cut=service.abort_all, log=log)
