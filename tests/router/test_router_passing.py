@@ -183,7 +183,7 @@ def test_a_worker_that_cannot_be_reached_leads_to_another_and_both_tries_are_cou
         assert router.state("gone")["state"] == "sick"
         assert "3 calls failed" in router.state("gone")["reason"]
         assert 'anychip_router_retries_total{reason="connect"} 3.0' in page
-        assert 'anychip_router_breaker_openings_total{worker="gone"} 1.0' in page
+        assert 'anychip_router_breaker_openings_total{chip="unknown",worker="gone"} 1.0' in page
         router.check_book()
 
 
