@@ -106,7 +106,8 @@ class _Watch:
 
     def try_ended(self, worker: str, status: int | None, error: TryError | None) -> None:
         """See CallWatch."""
-        self._figures.tries[(*self._who, error or "answered")] += 1
+        name, chip = self._who
+        self._figures.tries[name, chip, error or "answered"] += 1
         self._failed = error
         with self._watched():
             span, self._span = self._span, None

@@ -35,7 +35,7 @@ class RouterFigures:
     def chosen(self, ask: Ask, choice: Choice, chip: str, retry: str | None) -> None:
         """A try begins. retry: how the one before it failed; None: it is the first."""
         who = choice.name, chip
-        self.choices[(*who, choice.why)] += 1
+        self.choices[choice.name, chip, choice.why] += 1
         self.prompt_tokens[who] += ask.prompt_tokens
         # The policy's estimate is of blocks of bytes, the call's own one of the whole text.
         self.matched_tokens[who] += min(choice.matched_tokens, ask.prompt_tokens)
@@ -49,7 +49,8 @@ class RouterFigures:
 
     def ended(self, route: str, who: Who, status: int | None) -> None:
         """A call is over. who: answered last."""
-        self.requests[(*who, route, "none" if status is None else str(status))] += 1
+        told = "none" if status is None else str(status)
+        self.requests[who[0], who[1], route, told] += 1
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget what was counted of all others: workers come and go, and must not pile up."""
