@@ -77,7 +77,7 @@ class Attention {
     w.q += head * w.rows() * s.depth;
     w.now = state_at(w.now.m + head * w.rows() * (s.width + 2), w.rows());
     bool adjacent = g.head_stride == g.dim && g.dim == g.value_dim;
-    w.asks = !adjacent ? 1 : (head == 0 ? g.kv_heads : 0);
+    w.asks = adjacent ? g.kv_heads : 1;
     return w;
   }
 
@@ -95,10 +95,14 @@ class Attention {
       Way::load(w);
       Way::clear(w, all);
     });
+    bool met = false;
     for (int64_t from = 0; from < one.length; from += SEGMENT) {
       each([&](Task& w, State) { Way::clear(w, w.now); });
       for (int64_t start = from; start < from + SEGMENT && start < one.length; start += KEYS) {
-        if (block_seen(one, 0, one.rows(), start)) each([&](Task& w, State) { Way::meet(w, start); });
+        if (!block_seen(one, 0, one.rows(), start)) continue;
+        if (!met) each([&](Task& w, State) { ask_first(w, start); });
+        met = true;
+        each([&](Task& w, State) { Way::meet(w, start); });
       }
       each([&](Task& w, State all) { Way::merge(w, all, w.now); });
     }
