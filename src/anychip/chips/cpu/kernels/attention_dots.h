@@ -23,6 +23,12 @@ struct Dots {
     return round_up(LOOKS, 16) + round_up(most * s.depth + block + 2 * most * (s.width + 2), 16);
   }
 
+  // Tokens of a tile: as many as share a block of keys well, as few as keep all threads at work.
+  static int64_t height(const AttentionArgs& g, const Sizes& s) {
+    int64_t tasks = 4 * g.pool->threads(), even = (g.tokens * g.kv_heads + tasks - 1) / tasks;
+    return std::clamp(even, std::clamp(LEAST_ROWS / s.group, int64_t{1}, s.tokens), s.tokens);
+  }
+
   static Task task(const Work& work, float* room) {
     Task w{work, reinterpret_cast<Seen*>(room), nullptr};
     w.q = room + round_up(LOOKS, 16);

@@ -14,7 +14,8 @@ namespace attention {
 
 constexpr int LANES = 16;       // query rows of a vector
 constexpr int COLUMN = 2 * LANES;
-constexpr int64_t DOT_ROWS = 3 * COLUMN;  // of a tile at most
+constexpr int64_t DOT_ROWS = 8 * COLUMN;   // of a tile at most
+constexpr int64_t LEAST_ROWS = 3 * COLUMN; // that are worth loading a block
 constexpr int PAIRS = KEYS / 2;
 constexpr float LN2 = 0.69314718f;
 

@@ -151,6 +151,7 @@ template <class X>
 struct Floats {
   using Task = FloatWork;
   static Sizes sizes(const AttentionArgs& g) { return {g, {8 * MR, 1, W, NR}}; }
+  static int64_t height(const AttentionArgs&, const Sizes& s) { return s.tokens; }  // tokens of a tile
   // For as many rows as a tile of any group: what is asked for never shrinks when a size grows.
   static int64_t scratch(const Sizes& s) {
     int64_t most = s.group > 8 * MR ? s.group : 8 * MR;

@@ -28,7 +28,7 @@ class Attention {
   }
 
   int32_t run() {
-    Cut cut = cut_tiles(g, s.tokens, tiles);
+    Cut cut = cut_tiles(g, Way::height(g, s), tiles);
     if (cut.status) return cut.status;
     count = cut.count, longest = cut.longest;
     if (g.tokens <= SPLIT_TOKENS && longest > SEGMENT && count * g.kv_heads < 4 * g.pool->threads()) {
@@ -55,10 +55,12 @@ class Attention {
   // Where what a task has gathered over all segments is kept: behind the running segment's.
   State all_of(const Task& w) const { return state_at(w.now.m + s.state(), w.now.l - w.now.m); }
 
+  // The last tile first: it mostly sees most, and what is left at the end should be short.
   void run_tile(int64_t task, int thread) {
-    Task w = task_of(task / g.kv_heads, task % g.kv_heads, thread);
+    int64_t tile = count - 1 - task / g.kv_heads;
+    Task w = task_of(tile, task % g.kv_heads, thread);
     if (count >= 2 * g.pool->threads() && Way::direct(w) && g.kv_heads * w.rows() <= s.rows) {
-      if (w.head == 0) all_heads(task / g.kv_heads, thread);
+      if (w.head == 0) all_heads(tile, thread);
       return;
     }
     State all = all_of(w);
