@@ -6,6 +6,7 @@
 // (maximum m, sum l, output o); segments are merged in order. A block in which a token sees nothing
 // leaves its m, l and o untouched; a masked key has weight exactly 0.
 #include "attention_amx.h"
+#include "attention_dots.h"
 #include "attention_floats.h"
 #include "attention_flow.h"
 
@@ -13,6 +14,11 @@ using namespace anychip;
 
 EXPORT int64_t anychip_attention_workspace(const AttentionArgs* args, int64_t threads) {
   int64_t floats = attention::Attention<attention::Floats<float>>::workspace(*args, threads);
+#ifdef ANYCHIP_DOT_BF16
+  if (attention::Dots::typed(*args)) {
+    floats = std::max(floats, attention::Attention<attention::Dots>::workspace(*args, threads));
+  }
+#endif
 #ifdef ANYCHIP_AMX
   int64_t tiled = amx::typed(*args) ? amx::attention_workspace(*args, threads) : 0;
   floats = tiled > floats ? tiled : floats;
@@ -24,6 +30,9 @@ EXPORT int32_t anychip_attention(const AttentionArgs* args) {
   if (args->tokens == 0) return OK;
 #ifdef ANYCHIP_AMX
   if (amx::takes(*args)) return amx::Attention(*args).run();
+#endif
+#ifdef ANYCHIP_DOT_BF16
+  if (attention::Dots::takes(*args)) return attention::Attention<attention::Dots>(*args).run();
 #endif
   int32_t status = OK;
   with_activation(args->type, [&](auto* x) {

@@ -92,10 +92,11 @@ inline void rows_block(Work& w, int64_t start) {
   int64_t head = w.head * w.g.head_stride, count = known < KEYS ? known : KEYS;
   Vectors keys{static_cast<const bf16*>(w.g.k_cache) + head, at, count, KEYS, known, w.g.dim};
   Vectors values{static_cast<const bf16*>(w.g.v_cache) + head, at, count, KEYS, known, w.g.value_dim};
-  keys.ask(w.asks * w.g.dim);
+  int64_t asks = w.asks > 1 && w.head > 0 ? 0 : w.asks;  // the first head for all
+  keys.ask(asks * w.g.dim);
   score_keys<M>(keys, w.q, w.scores);
   soften_rows(w, 0, M, start);
-  values.ask(w.asks * w.g.value_dim);
+  values.ask(asks * w.g.value_dim);
   gather_values<M>(values, w.scores, w.now.o);
 }
 
@@ -150,6 +151,7 @@ template <class X>
 struct Floats {
   using Task = FloatWork;
   static Sizes sizes(const AttentionArgs& g) { return {g, {8 * MR, 1, W, NR}}; }
+  static int64_t height(const AttentionArgs&, const Sizes& s) { return s.tokens; }  // tokens of a tile
   // For as many rows as a tile of any group: what is asked for never shrinks when a size grows.
   static int64_t scratch(const Sizes& s) {
     int64_t most = s.group > 8 * MR ? s.group : 8 * MR;

@@ -28,7 +28,7 @@ class Attention {
   }
 
   int32_t run() {
-    Cut cut = cut_tiles(g, s.tokens, tiles);
+    Cut cut = cut_tiles(g, Way::height(g, s), tiles);
     if (cut.status) return cut.status;
     count = cut.count, longest = cut.longest;
     if (g.tokens <= SPLIT_TOKENS && longest > SEGMENT && count * g.kv_heads < 4 * g.pool->threads()) {
@@ -55,10 +55,12 @@ class Attention {
   // Where what a task has gathered over all segments is kept: behind the running segment's.
   State all_of(const Task& w) const { return state_at(w.now.m + s.state(), w.now.l - w.now.m); }
 
+  // The last tile first: it mostly sees most, and what is left at the end should be short.
   void run_tile(int64_t task, int thread) {
-    Task w = task_of(task / g.kv_heads, task % g.kv_heads, thread);
+    int64_t tile = count - 1 - task / g.kv_heads;
+    Task w = task_of(tile, task % g.kv_heads, thread);
     if (count >= 2 * g.pool->threads() && Way::direct(w) && g.kv_heads * w.rows() <= s.rows) {
-      if (w.head == 0) all_heads(task / g.kv_heads, thread);
+      if (w.head == 0) all_heads(tile, thread);
       return;
     }
     State all = all_of(w);
@@ -77,7 +79,7 @@ class Attention {
     w.q += head * w.rows() * s.depth;
     w.now = state_at(w.now.m + head * w.rows() * (s.width + 2), w.rows());
     bool adjacent = g.head_stride == g.dim && g.dim == g.value_dim;
-    w.asks = !adjacent ? 1 : (head == 0 ? g.kv_heads : 0);
+    w.asks = adjacent ? g.kv_heads : 1;
     return w;
   }
 
@@ -95,10 +97,14 @@ class Attention {
       Way::load(w);
       Way::clear(w, all);
     });
+    bool met = false;
     for (int64_t from = 0; from < one.length; from += SEGMENT) {
       each([&](Task& w, State) { Way::clear(w, w.now); });
       for (int64_t start = from; start < from + SEGMENT && start < one.length; start += KEYS) {
-        if (block_seen(one, 0, one.rows(), start)) each([&](Task& w, State) { Way::meet(w, start); });
+        if (!block_seen(one, 0, one.rows(), start)) continue;
+        if (!met) each([&](Task& w, State) { ask_first(w, start); });
+        met = true;
+        each([&](Task& w, State) { Way::meet(w, start); });
       }
       each([&](Task& w, State all) { Way::merge(w, all, w.now); });
     }

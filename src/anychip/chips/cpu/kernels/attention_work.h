@@ -42,7 +42,7 @@ struct Work {  // one tile of one KV head
   const int32_t* pages;       // this sequence's row of the page table
   float *q, *keys, *values, *scores;
   State now;                  // of the running segment
-  int64_t asks;               // heads whose next block is asked for
+  int64_t asks;               // heads whose lines are asked for together, each for a share: all, or its own alone
 
   int64_t rows() const { return tile.count * s.group; }
   int64_t last_of(int64_t token) const {  // one past the last visible position
@@ -62,6 +62,15 @@ inline bool block_seen(const Work& w, int64_t r0, int64_t rows, int64_t start) {
     seen |= w.first_of(t) < start + KEYS && w.last_of(t) > start && w.first_of(t) < w.last_of(t);
   }
   return seen;
+}
+
+// Asks for the first block of a head in a cache of bfloat16, which no block before it has asked for.
+inline void ask_first(const Work& w, int64_t start) {
+  int64_t at[KEYS], count = locate(w.g, w.pages, w.length, start, KEYS, at), head = w.head * w.g.head_stride;
+  for (int64_t j = 0; j < count; ++j) {
+    fetch(static_cast<const bf16*>(w.g.k_cache) + at[j] + head, w.g.dim * sizeof(bf16));
+    fetch(static_cast<const bf16*>(w.g.v_cache) + at[j] + head, w.g.value_dim * sizeof(bf16));
+  }
 }
 
 }  // namespace attention
