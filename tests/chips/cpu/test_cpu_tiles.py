@@ -99,6 +99,42 @@ def test_a_product_takes_so_many_tiles(tiles, rows):
     assert counts.zeros == counts.stores == squares * (4 if whole else 2)
 
 
+def int8_weight(n, k, seed):
+    """Bytes of a w8a8 weight [n, k]."""
+    rng = np.random.default_rng(seed)
+    scale = rng.uniform(0.01, 0.1, (n, 1)).astype(np.float32)
+    q = rng.integers(-128, 128, (n, k)).astype(np.int8)
+    return np.concatenate([scale.view(np.uint8), q.view(np.uint8)], axis=1).reshape(-1)
+
+
+@needs_bf16
+def test_bytes_take_half_as_many_tiles(tiles):
+    n, k = 64, 576
+    x, raw = normal(3, 64, k, dtype=BF16), int8_weight(n, k, 5)
+    _, counts = counted(tiles, "linear", x=x, weight=tiles.weight("w8a8", (n, k), raw))
+    assert counts.products == 2 * 2 * (k // 64) * 4
+    assert counts.loads + counts.passing_loads == counts.products
+    assert counts.stores == counts.zeros == 2 * 2 * 4
+
+
+@needs_bf16
+@pytest.mark.parametrize("k", [576, 1500])
+def test_int8_has_the_bits_of_dot_products(chips, tiles, k):
+    other = chips(isa="avx512bf16")
+    gate_up, down = int8_weight(192, k, 6), int8_weight(k, 96, 7)
+    x, norm = normal(8, 40, k, dtype=BF16), normal(9, k)
+    found = []
+    for calls in (tiles, other):
+        weight = calls.weight("w8a8", (192, k), gate_up)
+        y = calls.call("linear", x=x, weight=weight)
+        given = {"x": x, "residual": None, "norm": norm, "gate_up": weight}
+        given["down"] = calls.weight("w8a8", (k, 96), down)
+        block, _ = calls.call("mlp_block", {"eps": 1e-5}, **given)
+        found.append((weight.spec.nbytes, y, block))
+    (bytes_of, y, block), (others, wanted, wanted_block) = found
+    assert bytes_of == others and same_bits(y, wanted) and same_bits(block, wanted_block)
+
+
 @needs_bf16
 def test_threads_count_for_themselves(tiles):
     counts = tile_counts(tiles.chip.capabilities().facts["kernels"])
