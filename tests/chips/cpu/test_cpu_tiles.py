@@ -28,11 +28,11 @@ def tiles(chips):
     return chips(isa=EMULATED, threads=1)
 
 
-def counted(calls, op, **inputs):
+def counted(calls, op, attrs=None, **inputs):
     """(outputs, counts of the call)."""
     library = calls.chip.capabilities().facts["kernels"]
     before = tile_counts(library)
-    y = calls.call(op, **inputs)
+    y = calls.call(op, attrs, **inputs)
     return y, tile_counts(library) - before
 
 
@@ -97,6 +97,31 @@ def test_a_product_takes_so_many_tiles(tiles, rows):
     assert counts.products == squares * steps * (4 if whole else 2)
     assert counts.loads + counts.passing_loads == squares * steps * (4 if whole else 3)
     assert counts.zeros == counts.stores == squares * (4 if whole else 2)
+    assert counts.configurations == 2  # of a task, which has one panel here
+
+
+@needs_bf16
+@pytest.mark.parametrize("dim", [64, 96, 128])
+def test_attention_reads_queries_and_weights_once_a_block(tiles, dim):
+    """16 query rows of a KV head meet 64 keys; l and a row of ones are a tile each."""
+    k, v = (normal(i, 5, 16, 1, dim, dtype=BF16) for i in (1, 2))
+    _, counts = counted(
+        tiles,
+        "paged_attention",
+        {"causal": True, "window": 0, "softcap": 0.0, "scale": 0.2},
+        q=normal(3, 1, 16, dim, dtype=BF16),
+        cache=tiles.cache(k, v),
+        page_table=np.arange(1, 5, dtype=np.int32)[None],
+        cu_q=np.array([0, 1], np.int32),
+        kv_lens=np.array([64], np.int32),
+        positions=np.array([63]),
+        token_rows=np.array([0]),
+    )
+    deep = dim // 32
+    assert counts.products == 4 * deep + 2 * 2 * deep + 2
+    queries = 2 + 2 * (deep - 2)  # beyond 64 elements once for each half of the keys
+    assert counts.loads == 1 + queries + 4 * deep + 2 + 2 * deep + 4 * deep + 1
+    assert counts.stores == 4 + 2 * deep + 1 and counts.configurations == 1
 
 
 def int8_weight(n, k, seed):
