@@ -28,11 +28,11 @@ def tiles(chips):
     return chips(isa=EMULATED, threads=1)
 
 
-def counted(calls, op, **inputs):
+def counted(calls, op, attrs=None, **inputs):
     """(outputs, counts of the call)."""
     library = calls.chip.capabilities().facts["kernels"]
     before = tile_counts(library)
-    y = calls.call(op, **inputs)
+    y = calls.call(op, attrs, **inputs)
     return y, tile_counts(library) - before
 
 
@@ -97,6 +97,67 @@ def test_a_product_takes_so_many_tiles(tiles, rows):
     assert counts.products == squares * steps * (4 if whole else 2)
     assert counts.loads + counts.passing_loads == squares * steps * (4 if whole else 3)
     assert counts.zeros == counts.stores == squares * (4 if whole else 2)
+    assert counts.configurations == 2  # of a task, which has one panel here
+
+
+@needs_bf16
+@pytest.mark.parametrize("dim", [64, 96, 128])
+def test_attention_reads_queries_and_weights_once_a_block(tiles, dim):
+    """16 query rows of a KV head meet 64 keys; l and a row of ones are a tile each."""
+    k, v = (normal(i, 5, 16, 1, dim, dtype=BF16) for i in (1, 2))
+    _, counts = counted(
+        tiles,
+        "paged_attention",
+        {"causal": True, "window": 0, "softcap": 0.0, "scale": 0.2},
+        q=normal(3, 1, 16, dim, dtype=BF16),
+        cache=tiles.cache(k, v),
+        page_table=np.arange(1, 5, dtype=np.int32)[None],
+        cu_q=np.array([0, 1], np.int32),
+        kv_lens=np.array([64], np.int32),
+        positions=np.array([63]),
+        token_rows=np.array([0]),
+    )
+    deep = dim // 32
+    assert counts.products == 4 * deep + 2 * 2 * deep + 2
+    queries = 2 + 2 * (deep - 2)  # beyond 64 elements once for each half of the keys
+    assert counts.loads == 1 + queries + 4 * deep + 2 + 2 * deep + 4 * deep + 1
+    assert counts.stores == 4 + 2 * deep + 1 and counts.configurations == 1
+
+
+def int8_weight(n, k, seed):
+    """Bytes of a w8a8 weight [n, k]."""
+    rng = np.random.default_rng(seed)
+    scale = rng.uniform(0.01, 0.1, (n, 1)).astype(np.float32)
+    q = rng.integers(-128, 128, (n, k)).astype(np.int8)
+    return np.concatenate([scale.view(np.uint8), q.view(np.uint8)], axis=1).reshape(-1)
+
+
+@needs_bf16
+def test_bytes_take_half_as_many_tiles(tiles):
+    n, k = 64, 576
+    x, raw = normal(3, 64, k, dtype=BF16), int8_weight(n, k, 5)
+    _, counts = counted(tiles, "linear", x=x, weight=tiles.weight("w8a8", (n, k), raw))
+    assert counts.products == 2 * 2 * (k // 64) * 4
+    assert counts.loads + counts.passing_loads == counts.products
+    assert counts.stores == counts.zeros == 2 * 2 * 4
+
+
+@needs_bf16
+@pytest.mark.parametrize("k", [576, 1500])
+def test_int8_has_the_bits_of_dot_products(chips, tiles, k):
+    other = chips(isa="avx512bf16")
+    gate_up, down = int8_weight(192, k, 6), int8_weight(k, 96, 7)
+    x, norm = normal(8, 40, k, dtype=BF16), normal(9, k)
+    found = []
+    for calls in (tiles, other):
+        weight = calls.weight("w8a8", (192, k), gate_up)
+        y = calls.call("linear", x=x, weight=weight)
+        given = {"x": x, "residual": None, "norm": norm, "gate_up": weight}
+        given["down"] = calls.weight("w8a8", (k, 96), down)
+        block, _ = calls.call("mlp_block", {"eps": 1e-5}, **given)
+        found.append((weight.spec.nbytes, y, block))
+    (bytes_of, y, block), (others, wanted, wanted_block) = found
+    assert bytes_of == others and same_bits(y, wanted) and same_bits(block, wanted_block)
 
 
 @needs_bf16

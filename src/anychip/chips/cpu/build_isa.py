@@ -11,8 +11,8 @@ _AVX2 = ("avx2", "fma", "f16c")
 VNNI = "avx512_vnni"
 _BF16 = (*_AVX2, *_AVX512, "avx512_bf16", VNNI)
 EMULATED = "amx-emulated"
-"""The kernels of amx over tiles in software (kernels/tiles_emulated.h), to work on them without such
-a processor. It runs where it is asked for by name: never chosen, in no wheel."""
+"""The kernels of amx over tiles in software (kernels/tiles_emulated.h), to work on them without
+such a processor. It runs where it is asked for by name: never chosen, in no wheel."""
 FEATURES: dict[str, tuple[str, ...]] = {
     "amx": (*_BF16, "amx_tile", "amx_bf16", "amx_int8"),
     EMULATED: _BF16,
