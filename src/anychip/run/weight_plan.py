@@ -52,7 +52,7 @@ def quantized_to(checkpoint: Checkpoint, chip: Chip, asked: str | None) -> str |
     if asked is None or asked == checkpoint.quantized_by:
         return None
     found = {
-        format for s in checkpoint.sources if _is_multiplied(s) for format in _of(checkpoint, s)
+        format for s in checkpoint.sources if is_multiplied(s) for format in _of(checkpoint, s)
     }
     quantized = sorted(found - set(PLAIN_FORMATS))
     if quantized and AT_LOAD.get(asked) == quantized[0] and len(quantized) == 1:
@@ -91,7 +91,7 @@ def plan_weight(
     has it. Raises ModelPlanError where this weight cannot have that."""
     formats, shapes = zip(*map(checkpoint.describe, source.parts), strict=True)
     uses = source.uses or frozenset()
-    if target is not None and _is_multiplied(source) and set(formats) <= set(PLAIN_FORMATS):
+    if target is not None and is_multiplied(source) and set(formats) <= set(PLAIN_FORMATS):
         return _quantized(chip, source, target, shapes)
     takes = chip.capabilities().weight_formats
     converted = None
@@ -129,7 +129,8 @@ def _not_this(source: WeightSource, target: str, why: str) -> ModelPlanError:
     return ModelPlanError(f"{text}, or leave the flag out")
 
 
-def _is_multiplied(source: WeightSource) -> bool:
+def is_multiplied(source: WeightSource) -> bool:
+    """Whether it is quantized at load where that is asked for."""
     return bool(source.uses) and (source.uses or frozenset()) <= MULTIPLIED
 
 
