@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.chips.cpu.build_isa import compiler_flags, instruction_sets
+from anychip.chips.cpu.build_isa import compiler_flags, runnable_sets
 from anychip.contract.build import Build, Finding, Library, Verdict
 from anychip.contract.compile import (
     BuildOrder,
@@ -321,7 +321,7 @@ class CpuBuild(Build):
 
     def check(self) -> tuple[Finding, ...]:
         """Instruction set there, library carried or cached, a compiler where one is needed."""
-        isa, there = self._choice.isa, self._choice.isa in instruction_sets()
+        isa, there = self._choice.isa, self._choice.isa in runnable_sets()
         named = Finding("instruction set", Verdict.GOOD if there else Verdict.BAD, isa)
         if self._choice.origin == "compiled":
             return (named, *self._cached())

@@ -18,7 +18,7 @@ from anychip.chips.cpu.build import (
     load_kernels,
     versions,
 )
-from anychip.chips.cpu.build_isa import FEATURES, instruction_sets
+from anychip.chips.cpu.build_isa import EMULATED, FEATURES, instruction_sets, runnable_sets
 from anychip.chips.cpu.capture import CpuCapture
 from anychip.chips.cpu.memory import CpuMemory, CpuTelemetry, CpuWeights, HostStore
 from anychip.chips.cpu.memory_parts import WEIGHT_FORMATS
@@ -117,7 +117,7 @@ class CpuChip(Chip):
     def capabilities(self) -> Capabilities:
         """float32 and bfloat16 compute; quantized weights stay as they are, given kernels."""
         native = self._kernels is not None
-        dots = self._kernels is not None and self._kernels.isa in ("amx", "avx512bf16")
+        dots = self._kernels is not None and self._kernels.isa in ("amx", EMULATED, "avx512bf16")
         floats = (DType.FLOAT32, DType.BFLOAT16)
         return Capabilities(
             activation_dtypes=floats[::-1] if dots else floats,  # bfloat16 first where it is faster
@@ -152,10 +152,11 @@ def _kernel_choice(values: Mapping[str, Any], cores: int) -> KernelChoice:
             raise _refused(name, values[name], f"say one of {', '.join(offers)}")
     if not 0 <= values["threads"] <= 1024:
         raise _refused("threads", values["threads"], "say 0 to 1024")
-    have = instruction_sets()
-    isa = have[0] if values["isa"] == "auto" else values["isa"]
-    if isa not in have:
-        raise _refused("isa", isa, f"this processor has {', '.join(have)}")
+    isa = instruction_sets()[0] if values["isa"] == "auto" else values["isa"]
+    if isa not in runnable_sets():
+        raise _refused("isa", isa, f"this processor runs {', '.join(runnable_sets())}")
+    if isa == EMULATED:
+        LOG.warning("chip '%s' emulates its tiles: slow, for work on the kernels of amx", CHIP)
     if values["kernels"] == "host" and values["isa"] != "auto":
         raise _refused("isa", isa, "kernels=host is numpy and has none; leave one of them out")
     folder = _build_folder(Path(values["build_dir"] or BUILD_DIR))

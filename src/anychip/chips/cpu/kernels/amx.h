@@ -1,10 +1,13 @@
 // Tiles of AMX: 16 rows of 64 bytes. A product of two meets pairs of bfloat16 and adds in float32.
 #pragma once
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#if defined(ANYCHIP_TILES_EMULATED) || (defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__))
 #define ANYCHIP_AMX 1
 #include <immintrin.h>
 #include <cstdint>
 #include <cstring>
+#ifdef ANYCHIP_TILES_EMULATED
+#include "tiles_emulated.h"
+#endif
 
 namespace anychip {
 
