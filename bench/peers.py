@@ -54,8 +54,8 @@ def arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar=("NAME", "FORMAT", "FLAGS"),
-        help="one more server of ours: anychip-NAME, of the weights of FORMAT (bf16, q8_0, q4_1), "
-        "with these flags besides, as one word; a single flag with a space before it",
+        help="one more server of ours: anychip-NAME, of the weights of FORMAT (bf16, w8a8, q8_0, "
+        "q4_1), with these flags besides, as one word; a single flag with a space before it",
     )
     add("--shrink", type=count, default=1, help="divide all sizes, to try the bench itself [1]")
     add("--start-limit", type=seconds, default=600, help="seconds until the first token [600]")

@@ -1,7 +1,8 @@
 """Perplexity of each width on a text that ships with Python, against float32 and transformers.
 
     .venv/bin/python bench/perplexity.py --folder BF16_FOLDER --model GGUF [GGUF ...] \\
-        [--dtype float32 bfloat16] [--transformers bfloat16] [--windows 20] [--json FILE]
+        [--dtype float32 bfloat16] [--quantization w8a8_int8 q8_0] [--transformers bfloat16] \\
+        [--windows 20] [--json FILE]
 
 The text: the topics of the language reference in `pydoc_data.topics`, in alphabetical order,
 cut into windows of --context tokens that do not overlap; every token of a window but the first is
@@ -41,16 +42,18 @@ Tokens = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Run:
-    """One engine on one model in one dtype."""
+    """One engine on one model in one dtype. quantization: made at load; empty: none."""
 
     engine: str
     model: Path
     dtype: str
+    quantization: str = ""
 
     @property
     def name(self) -> str:
         """What the table calls it."""
-        return f"{self.engine} {self.model.name} {self.dtype}"
+        made = f" quantized to {self.quantization}" if self.quantization else ""
+        return f"{self.engine} {self.model.name}{made} {self.dtype}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,9 @@ def by_anychip(run: Run, windows: list[list[int]]) -> Iterator[Scores]:
     from anychip.config import ServeConfig
     from anychip.engine.loaded import LoadedModel
 
-    config = ServeConfig(model_path=str(run.model), dtype=run.dtype)
+    config = ServeConfig(
+        model_path=str(run.model), dtype=run.dtype, quantization=run.quantization or None
+    )
     context = len(windows[0])
     with LoadedModel(config) as model, WholeLogits(model, context, CHUNK) as whole:
         for window in windows:
@@ -132,7 +137,8 @@ def child(run: Run, ids: Path) -> Scores:
     """One run in a process of its own, which tells its progress. Raises SystemExit."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "scores.npz"
-        words = ["--one", run.engine, str(run.model), run.dtype, str(ids), str(found)]
+        what = [run.engine, str(run.model), run.dtype, run.quantization]
+        words = ["--one", *what, str(ids), str(found)]
         line = [sys.executable, __file__, *words]
         try:
             subprocess.run(line, check=True, timeout=PATIENCE)
@@ -145,16 +151,16 @@ def child(run: Run, ids: Path) -> Scores:
 
 
 def one(words: Sequence[str]) -> None:
-    """What a child does: engine, model, dtype, file of windows, file for the scores."""
-    run = Run(words[0], Path(words[1]), words[2])
-    windows = json.loads(Path(words[3]).read_text())
+    """What a child does: engine, model, dtype, quantization, file of windows, file for scores."""
+    run = Run(words[0], Path(words[1]), words[2], words[3])
+    windows = json.loads(Path(words[4]).read_text())
     parts = []
     for number, scores in enumerate(ENGINES[run.engine](run, windows), 1):
         parts.append(scores)
         shown = joined(parts).perplexity
         print(f"  window {number} of {len(windows)}: {shown:.4f}", file=sys.stderr, flush=True)
     found = joined(parts)
-    np.savez(words[4], losses=found.losses, best=found.best)
+    np.savez(words[5], losses=found.losses, best=found.best)
 
 
 def row(name: str, scores: Scores, base: Scores) -> list[str]:
@@ -185,6 +191,7 @@ def runs(asked: argparse.Namespace) -> list[Run]:
     base = Run("anychip", asked.folder, "float32")
     models = [asked.folder, *asked.model]
     ours = [Run("anychip", model, dtype) for model in models for dtype in asked.dtype]
+    ours += [Run("anychip", asked.folder, d, q) for q in asked.quantization for d in asked.dtype]
     theirs = [Run("transformers", asked.folder, dtype) for dtype in asked.transformers]
     return list(dict.fromkeys([base, *ours, *theirs]))
 
@@ -205,12 +212,16 @@ def context(text: str) -> int:
 
 def arguments() -> argparse.Namespace:
     """What was asked for."""
+    from anychip.settings.model import MADE_AT_LOAD
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     dtypes = ("float32", "bfloat16")
     add("--folder", type=Path, required=True, help="the model in bfloat16 (bf16_folder.py)")
     add("--model", type=Path, nargs="*", default=[], help="the same as GGUF, in other widths")
     add("--dtype", nargs="+", choices=dtypes, default=list(dtypes), help="AnyChip computes in")
+    made = "the folder's linears made so at load; none: no such run"
+    add("--quantization", nargs="*", choices=MADE_AT_LOAD, default=[], help=made)
     add(
         "--transformers",
         nargs="*",

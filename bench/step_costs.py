@@ -1,6 +1,7 @@
 """What one step of the engine costs, part by part, against the limits of this machine.
 
     .venv/bin/python bench/step_costs.py MODEL [MODEL ...] --out DIR [--backend NAME] [--batches …]
+        [--quantization NAME]
 
 MODEL: a GGUF file or a folder of safetensors. Prompts are random token ids, and no prefix is found
 again. OUT gets steps.json (all numbers, kept behind every model), steps.md, decode_batch.png,
@@ -31,6 +32,7 @@ from anychip.engine.loaded import LoadedModel
 from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError
 from anychip.schedule.scheduler import RequestRefused
+from anychip.settings.model import MADE_AT_LOAD
 
 BATCHES, CONTEXTS, PREFILLS, STEPS = (
     (1, 2, 4, 8, 16, 32, 64),
@@ -49,6 +51,8 @@ def arguments() -> argparse.Namespace:
     add("models", type=Path, nargs="+", metavar="MODEL")
     add("--out", type=Path, required=True, help="a folder that holds no results yet")
     add("--backend", default=ServeConfig().backend, help="chip to run on [%(default)s]")
+    made = "linears of every model are made so at load"
+    add("--quantization", choices=MADE_AT_LOAD, metavar="NAME", help=made)
     many = partial(add, type=count, nargs="+", metavar="N")
     many("--batches", default=BATCHES, help="sequences of a decode step [1 to 64]")
     many("--contexts", default=CONTEXTS, help="positions of each [64 1024 4096]")
@@ -63,7 +67,7 @@ def checked(asked: argparse.Namespace, path: Path) -> Work:
         checkpoint = open_checkpoint(path)
         most = checkpoint.config.context_length
         checkpoint.close()
-        work = work_of(path)
+        work = work_of(path, asked.quantization)
     except (CheckpointError, OSError) as error:
         raise SystemExit(str(error)) from error
     for context in asked.contexts:
@@ -94,6 +98,8 @@ def configured(asked: argparse.Namespace, path: Path) -> ServeConfig:
         "--chunked-prefill-size": chunk,
         "--max-prefill-tokens": chunk,
     }
+    if asked.quantization:
+        flags["--quantization"] = asked.quantization
     words = [word for flag in flags.items() for word in flag]
     return read_config([*words, "--disable-radix-cache"])
 
@@ -179,6 +185,7 @@ def measure_all(asked: argparse.Namespace) -> Results:
     shown = {name: value for name, value in vars(asked).items() if name not in ("models", "out")}
     results = Results(datetime.datetime.now().astimezone().isoformat(timespec="seconds"), shown)
     for name, path, work in zip(names_of(asked.models), asked.models, works, strict=True):
+        name += f" in {asked.quantization}" if asked.quantization else ""
         say(name)
         bench = Bench(asked, name, path, work)
         try:

@@ -26,7 +26,7 @@ PATIENCE = 1800.0
 @dataclass(frozen=True)
 class Step:
     """One step's work. bytes: read once, the weights and the cache that is attended to. flops:
-    multiplications and additions."""
+    multiplications and additions of floats; of int8 by int8 as many as take as long."""
 
     bytes: int
     flops: int
@@ -38,7 +38,7 @@ def decode_step(work: Work, batch: int, positions: int, element_bytes: int = CAC
     element_bytes: of the cache.
     """
     cached = work.cache_bytes // CACHE_BYTES * element_bytes
-    flops = batch * (work.linear + work.head) + positions * work.attention
+    flops = batch * (work.linear_flops + work.head) + positions * work.attention
     return Step(work.weight_bytes + positions * cached, flops)
 
 

@@ -17,9 +17,9 @@ A step is the scheduler's plan, the runner's run (index arrays, launches, tokens
 scheduler's commit; every time is a median by itself. native: the launches, until the chip is done.
 Python: the rest of the step. Limit: the weights and the cache read once at the measured rate of
 reads, or the FLOPs at the measured rate of products, whichever takes longer; the share is
-limit / step. Quantized weights that are multiplied in whole numbers may go beyond the rate of
-products, which is of floats. positions: attended to by a sequence, on average; it grows by one a
-step."""
+limit / step. Weights in w8a8 meet rows of int8, whose products are taken to go at twice that rate,
+which is of floats; other quantized weights that are multiplied in whole numbers may go beyond it.
+positions: attended to by a sequence, on average; it grows by one a step."""
 
 
 def report(results: Results) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 FOLDER, BF16, Q8_0, Q4_1 = "folder", "bf16", "q8_0", "q4_1"
 """Files that a model comes in: a bfloat16 folder of safetensors, and GGUF of three formats."""
 
-WIDTHS = {"bf16": "bf16", "int8": "8-bit", "q8_0": "8-bit", "q4_1": "4-bit"}
+WIDTHS = {"bf16": "bf16", "w8a8": "8-bit", "q8_0": "8-bit", "q4_1": "4-bit"}
 """Format of the weights -> the width that it is compared at."""
 
 ROOM = 32768
@@ -28,8 +28,9 @@ STREAMS = 64
 class Family:
     """A server program. command: with {program}, {model}, {port}, {threads} and {cores}.
 
-    serves: format of the weights -> the file that has them. version: a command that prints it.
-    flag: names the program. install: how to get it.
+    serves: format of the weights -> the file that has them. made: format -> what --quantization
+    makes it of that file at load. version: a command that prints it. flag: names the program.
+    install: how to get it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Family:
     version: str
     install: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 FAMILIES = (
@@ -48,7 +50,8 @@ FAMILIES = (
         command="{program} -m anychip serve --model-path {model} --port {port} "
         "--served-model-name m --dtype bfloat16 "
         f"--max-total-tokens {ROOM} --max-running-requests {STREAMS}",
-        serves={"bf16": FOLDER, "q8_0": Q8_0, "q4_1": Q4_1},
+        serves={"bf16": FOLDER, "w8a8": FOLDER, "q8_0": Q8_0, "q4_1": Q4_1},
+        made={"w8a8": "w8a8_int8"},
         version="{program} -c "
         "\"from importlib.metadata import version; print(version('anychip'))\"",
         install="pip install -e . in the repository; give the python of that environment",
@@ -104,13 +107,19 @@ class Engine:
         """What it is compared at: bf16, 8-bit or 4-bit."""
         return WIDTHS[self.format]
 
+    @property
+    def quantization(self) -> str | None:
+        """What is made of the file's weights at load."""
+        return self.family.made.get(self.format)
+
     def command(self, port: int) -> list[str]:
         """Program and arguments, its own environment set by `env`."""
         cores = sorted(os.sched_getaffinity(0))
         given = {"port": port, "threads": len(cores), "cores": _spelled(cores)}
         variables = [f"{k}={v.format(**given)}" for k, v in self.family.environment.items()]
         words = self._words(self.family.command, **given)
-        return ["env", *variables, *words, *shlex.split(self.extra)]
+        made = ["--quantization", self.quantization] if self.quantization else []
+        return ["env", *variables, *words, *made, *shlex.split(self.extra)]
 
     def version_command(self) -> list[str]:
         """Prints the program's version."""

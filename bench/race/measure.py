@@ -68,7 +68,7 @@ class Race:
 
     def _describe(self, engine: Engine) -> None:
         """The work that its weights are."""
-        work = self._model[engine.name] = work_of(engine.model)
+        work = self._model[engine.name] = work_of(engine.model, engine.quantization)
         held = (work.weight_bytes + ROOM * work.cache_bytes) / 2**20 + OVERHEAD_MIB
         self._keep(
             "model",

@@ -19,7 +19,7 @@ class Work:
     """A model in one file. weight_bytes: read for a token. cache_bytes: of a cached position.
 
     linear, head: FLOP of a token in the layers' matrices, and in the head. attention: FLOP of a
-    token for each position that it attends to.
+    token for each position that it attends to. int8: whether the layers' matrices are int8 by int8.
     """
 
     weight_bytes: int
@@ -27,6 +27,13 @@ class Work:
     linear: int
     head: int
     attention: int
+    int8: bool = False
+
+    @property
+    def linear_flops(self) -> int:
+        """FLOP of floats that take as long as `linear`: a processor with dot products of bytes
+        makes them at twice the rate of bfloat16's."""
+        return self.linear // 2 if self.int8 else self.linear
 
     def decode_bytes(self, context: float) -> float:
         """Bytes that one token of one stream reads: the weights, and `context` positions."""
@@ -34,23 +41,32 @@ class Work:
 
     def prefill_flops(self, length: int) -> int:
         """Multiplications and additions of a prompt whose last token alone meets the head; each
-        position attends to those up to itself."""
+        position attends to those up to itself. int8 counts half."""
         pairs = length * (length + 1) // 2
-        return length * self.linear + self.head + pairs * self.attention
+        return length * self.linear_flops + self.head + pairs * self.attention
 
 
-def work_of(path: Path) -> Work:
-    """Raises CheckpointError."""
-    from anychip.contract.formats import format_bytes
+def work_of(path: Path, quantization: str | None = None) -> Work:
+    """quantization: made of plain linears at load, a name of `--quantization`. Raises
+    CheckpointError."""
+    from anychip.contract.formats import PLAIN_FORMATS, W8A8, format_bytes
     from anychip.contract.weights import WeightUse
     from anychip.model.checkpoint import open_checkpoint
+    from anychip.run.weight_plan import AT_LOAD, is_multiplied
 
+    target = AT_LOAD.get(quantization or "")
     checkpoint = open_checkpoint(path)
     try:
         config = checkpoint.config
         # A table of embeddings that is nothing else gives one row a token.
         read = [s for s in checkpoint.sources if s.uses and s.uses != {WeightUse.EMBEDDING}]
-        parts = [checkpoint.describe(part) for source in read for part in source.parts]
+        parts, layers = [], set()
+        for source in read:
+            for format, shape in map(checkpoint.describe, source.parts):
+                made = target if target and is_multiplied(source) else None
+                held = made if made and format in PLAIN_FORMATS else format
+                parts.append((held, shape))
+                layers |= {held} if is_multiplied(source) else set()
     finally:
         checkpoint.close()
     width = config.heads * config.head_dim
@@ -63,6 +79,7 @@ def work_of(path: Path) -> Work:
         linear=2 * config.layers * layer,
         head=2 * head,
         attention=4 * config.layers * width,
+        int8=layers <= set(W8A8),
     )
 
 

@@ -23,9 +23,17 @@ def places(tmp_path) -> Places:
 
 def test_a_family_stands_for_all_that_it_serves(places) -> None:
     found = list(chosen(["anychip", "vllm-bf16"], places))
-    assert [e.name for e in found] == ["anychip-bf16", "anychip-q8_0", "anychip-q4_1", "vllm-bf16"]
-    assert [e.width for e in found] == ["bf16", "8-bit", "4-bit", "bf16"]
-    assert [e.model.name for e in found] == [FOLDER, Q8_0, Q4_1, FOLDER]
+    ours = [f"anychip-{format}" for format in ("bf16", "w8a8", "q8_0", "q4_1")]
+    assert [e.name for e in found] == [*ours, "vllm-bf16"]
+    assert [e.width for e in found] == ["bf16", "8-bit", "8-bit", "4-bit", "bf16"]
+    assert [e.model.name for e in found] == [FOLDER, FOLDER, Q8_0, Q4_1, FOLDER]
+
+
+def test_a_format_that_is_made_at_load_is_asked_for(places) -> None:
+    plain, made = chosen(["anychip-bf16", "anychip-w8a8"], places)
+    assert "--quantization" not in plain.command(1)
+    assert made.command(1)[-2:] == ["--quantization", "w8a8_int8"]
+    assert made.model == plain.model
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

@@ -97,6 +97,19 @@ def test_work_of_a_model_is_counted_from_its_sizes(source) -> None:
     assert work.weight_bytes == elements * 20 // 32  # 20 bytes for 32 elements in Q4_1
 
 
+def test_what_is_made_at_load_is_counted_as_made(tmp_path) -> None:
+    folder = tiny_models.make_hf_folder(tmp_path, dtype="bfloat16")
+    plain, made, blocks = (work_of(folder, name) for name in (None, "w8a8_int8", "q8_0"))
+    m, linear = tiny_models, plain.linear // 2
+    table = 2 * m.VOCAB * m.HIDDEN
+    assert plain.weight_bytes == table + 2 * linear
+    rows = (m.HEADS + 2 * m.KV_HEADS) * m.HEAD_DIM + 2 * m.HIDDEN + 2 * m.INTERMEDIATE
+    assert made.weight_bytes == table + linear + m.LAYERS * 4 * rows
+    assert blocks.weight_bytes == table + linear * 34 // 32
+    assert [work.int8 for work in (plain, made, blocks)] == [False, True, False]
+    assert made.linear_flops == plain.linear_flops // 2
+
+
 def test_a_table_that_only_embeds_is_not_read_for_a_token(tmp_path) -> None:
     tied, untied = (
         work_of(tiny_models.make_hf_folder(tmp_path / str(tied), tied=tied, dtype="bfloat16"))

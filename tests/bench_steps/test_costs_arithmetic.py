@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,6 +48,13 @@ def test_a_prefill_attends_to_what_is_before_each_position() -> None:
     assert step.flops == 10 * 400_000 + 100_000 + 55 * 50
     assert work_step(WORK, cost("prefill", 1, 10)) == step
     assert work_step(WORK, cost("decode", 4, 100)) == decode_step(WORK, 4, 400)
+
+
+def test_int8_by_int8_counts_half_in_the_layers_alone() -> None:
+    int8 = replace(WORK, int8=True)
+    assert decode_step(int8, 4, 400).flops == 4 * (200_000 + 100_000) + 400 * 50
+    assert prefill_step(int8, 10).flops == 10 * 200_000 + 100_000 + 55 * 50
+    assert decode_step(int8, 4, 400).bytes == decode_step(WORK, 4, 400).bytes
 
 
 def test_the_limit_is_the_slower_of_reads_and_products() -> None:

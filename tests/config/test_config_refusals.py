@@ -32,6 +32,7 @@ LIMITS = [
     ("--random-seed -1", ["--random-seed", "0"]),
     ("--dtype fp8", ["--dtype", "'fp8'", "auto, float32, bfloat16, float16"]),
     ("--kv-cache-dtype fp8_e5m2", ["--kv-cache-dtype", "fp8_e5m2", "bfloat16"]),
+    ("--quantization fp4", ["--quantization", "'fp4'", "w8a8_int8, q8_0", "their own tools"]),
     ("--load-format dummy", ["--load-format", "safetensors, gguf", "convert"]),
     ("--schedule-policy hrrn", ["--schedule-policy", "hrrn", "fcfs, lpm, priority"]),
     ("--radix-eviction-policy fifo", ["--radix-eviction-policy", "lru, lfu, slru, priority"]),
@@ -87,7 +88,7 @@ SGLANG = {
     "--pp-size": "--device-index",
     "--dp": "--device-index",
     "--ep-size": "--model-path",
-    "--quantization": "--load-format",
+    "--quantization-param-path": "--quantization",
     "--attention-backend": "--op",
     "--trust-remote-code": "--load-format",
     "--model-checksum": "--revision",
@@ -143,6 +144,12 @@ def test_no_flag_of_ours_is_listed_as_refused():
 @pytest.mark.parametrize("name", ["ANYCHIP_PORTT", "ANYCHIP_FORCE_RETRACT_EVERY"])
 def test_an_unknown_variable_is_refused_by_name(name):
     assert name in refused(**{name: "1"})
+
+
+@pytest.mark.parametrize("name", ["ANYCHIP_WORKER", "ANYCHIP_POLICY", "ANYCHIP_RETRIES"])
+def test_a_variable_of_the_router_is_left_to_it(name):
+    assert read_config([], {name: "whatever it may be"}) == read_config([], {})
+    assert f"{name}S" in refused(**{f"{name}S": "1"}), "of nobody"
 
 
 def test_a_wrong_variable_is_named():

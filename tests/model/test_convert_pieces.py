@@ -9,8 +9,9 @@ import pytest
 
 from anychip.contract.formats import format_bytes
 from anychip.contract.weights import HostWeight
+from anychip.model.errors import CheckpointError
 from anychip.model.formats import STEP_BYTES, convert, dequantize, pieces, plain_weight
-from anychip.model.quantize import quantize
+from anychip.model.quantize import into_format, quantize
 
 ROWS, K = 6000, 1024  # 24.6 MB in float32: several steps, and a rest
 
@@ -66,3 +67,26 @@ def test_any_number_of_dimensions(shape):
     found = convert(plain_weight(values), "bfloat16")
     assert found.shape == shape
     assert bytes(found.data) == bytes(plain_weight(values, "bfloat16").data)
+
+
+@pytest.mark.parametrize("into", ["w8a8", "q8_0", "q5_1", "q4_0"])
+def test_quantizing_takes_some_rows_at_a_time_too(into):
+    given, told = weight("bfloat16"), list[int]()
+    found = into_format(given, into, told.append)
+    expected = quantize(dequantize(given), into)
+    assert found.shape == expected.shape and found.format == into
+    assert bytes(found.data) == bytes(expected.data)
+    assert sum(told) == given.data.nbytes and len(told) > 4
+    assert into_format(found, into) is found
+
+    result = format_bytes(into, given.shape)
+    assert peak(lambda: into_format(given, into)) < result + 8 * STEP_BYTES < ROWS * K * 4
+    assert peak(lambda: quantize(dequantize(given), into)) > result + ROWS * K * 4
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_no_scale_can_be_found_for_is_refused(value):
+    values = np.ones((64, 64), np.float32)
+    values[63, 5] = value
+    with pytest.raises(CheckpointError, match="infinite or not a number, which w8a8 has no scale"):
+        into_format(plain_weight(values, "bfloat16"), "w8a8")

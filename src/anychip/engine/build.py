@@ -36,10 +36,10 @@ from anychip.run.memory_plan import (
     plan_memory,
     workspace_bytes,
 )
-from anychip.run.model_plan import ModelPlanError
 from anychip.run.plan_run import Opened, chip_options, open_run
 from anychip.run.runner import Runner
 from anychip.run.timed_run import TimedSteps
+from anychip.run.weight_plan import ModelPlanError
 from anychip.run.weights import load_weights
 from anychip.schedule.hooks import SchedulerHooks
 from anychip.schedule.scheduler import Scheduler, SchedulerOptions
@@ -301,4 +301,6 @@ def _info(
         contract=opened.chip.contract,
         notes=dict(opened.chip.capabilities().facts),
         dtype=str(opened.plan.dtype),
+        weights=opened.plan.matrix_bytes,
+        quantization=opened.quantization,
     )

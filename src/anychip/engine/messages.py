@@ -25,7 +25,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     page_size: cache positions a page; pages: usable pages. max_running: requests at once.
     memory: bytes by use, in the order in which they are told. operators: (operator,
     implementation, kind). contract: version of the chip's contract. dtype: of the model's
-    arithmetic. notes: further facts by name.
+    arithmetic. weights: bytes on the device of the matrices, by the format they are held in.
+    quantization: what was made of linears at load, else how the model was quantized before; empty:
+    neither. notes: further facts by name.
     """
 
     backend: str
@@ -42,6 +44,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     contract: tuple[int, int] = (0, 0)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
     dtype: str = ""
+    weights: dict[str, int] = msgspec.field(default_factory=dict)
+    quantization: str = ""
 
     @property
     def cache_tokens(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anychip.contract.formats import PLAIN_FORMATS
+from anychip.contract.formats import PLAIN_FORMATS, is_quantized
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.sources import Part
 from anychip.ops.record import Served
@@ -43,7 +43,8 @@ def _computed(checkpoint: Checkpoint, plan: ModelPlan) -> Iterator[tuple[Part, s
         for part in weight.source.parts:
             format, _shape = checkpoint.describe(part)
             kept = "as it is" if format == weight.spec.format else f"in {weight.spec.format}"
-            into = f"converted to {weight.converted} at load"
+            done = "quantized" if is_quantized(weight.converted or "") else "converted"
+            into = f"{done} to {weight.converted} at load"
             yield part, format, into if weight.converted else kept
     for source in plan.constants:
         for part in source.parts:

@@ -66,8 +66,16 @@ class TensorStore(Protocol):
 class Checkpoint:
     """An open checkpoint whose tensors are all there, in shapes that its config explains."""
 
-    def __init__(self, path: Path, store: TensorStore, config: ModelConfig, naming: Naming) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        store: TensorStore,
+        config: ModelConfig,
+        naming: Naming,
+        quantized_by: str | None = None,
+    ) -> None:
+        """quantized_by: how a folder says that it was quantized; "gguf" for a GGUF file."""
+        self.path, self.quantized_by = path, quantized_by
         self._store = store
         sources = FAMILIES[config.architecture].sources
         self.sources: tuple[WeightSource, ...] = sources(config, naming)
@@ -246,7 +254,7 @@ def _open_folder(path: Path) -> Checkpoint:
     store = QuantizedFolder(folder, described)
     for source in family.sources(config, family.hf_names):
         store.stack(tuple(part.tensor for part in source.parts))
-    return Checkpoint(path, store, config, family.hf_names)
+    return Checkpoint(path, store, config, family.hf_names, str(described["quant_method"]))
 
 
 def _open_gguf(path: Path) -> Checkpoint:
@@ -259,7 +267,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     for names in ((FACTORS,), (SHORT, LONG)):
         if file.tensors.keys() >= set(names):
             config = _with_rope_factors(config, file, names)
-    return Checkpoint(path, file, config, naming)
+    return Checkpoint(path, file, config, naming, "gguf")
 
 
 def _told_by_tensors(tensors: Mapping[str, TensorEntry], naming: Naming) -> dict[str, Any]:

@@ -31,8 +31,9 @@ from anychip.model.packing.int8 import decode_int8
 KNOWN = (*PLAIN_FORMATS, *BLOCK_FORMATS, *W8A8, "u4g128 and the like")
 """As messages name them."""
 
-STEP_BYTES = 4 << 20
-"""Bytes of float32 that a conversion holds at once; small enough to stay in a processor's cache."""
+STEP_BYTES = 256 << 10
+"""Bytes of float32 that a conversion holds at once. They stay in a processor's cache, and in memory
+that the allocator keeps; larger ones come fresh from the system, which costs more than the work."""
 
 _NUMPY: dict[str, npt.DTypeLike] = {
     DType.FLOAT32.value: np.float32,

@@ -1,6 +1,7 @@
 """Floats into weight formats: what `formats.dequantize` undoes, up to rounding.
 
-The simplest choice of scales everywhere, so that tests and tiny models exist in every format.
+The simplest choice of scales everywhere, so that tests and tiny models exist in every format, and
+a model can be quantized while it is loaded.
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ from anychip.contract.formats import (
     PLAIN_FORMATS,
     W8A8,
     block_elements,
+    format_bytes,
     grouped,
+    head_bytes,
     is_quantized,
 )
 from anychip.contract.weights import HostWeight
 from anychip.model.errors import CheckpointError, unsupported
-from anychip.model.formats import KNOWN, Bytes, Floats, plain_weight
+from anychip.model.formats import (
+    KNOWN,
+    Bytes,
+    Floats,
+    convert,
+    dequantize,
+    pieces,
+    plain_weight,
+)
 from anychip.model.packing import blocks, codebooks, k_encode
 from anychip.model.packing.grouped import encode_grouped
 from anychip.model.packing.int8 import NORMED, encode_int8
@@ -43,6 +54,35 @@ def quantize(values: Floats, format: str) -> HostWeight:
     rows = np.ascontiguousarray(values, np.float32).reshape(-1, columns)
     raw = np.ascontiguousarray(_encoded(rows, format)).reshape(-1)
     return HostWeight(format, tuple(values.shape), raw.data.toreadonly())
+
+
+def into_format(
+    weight: HostWeight, format: str, read: Callable[[int], object] = lambda nbytes: None
+) -> HostWeight:
+    """The weight in another format, which may be plain; itself where it has that already.
+
+    Some rows at a time, as `convert` has it, which `read` and the errors are explained at. Raises
+    besides what `quantize` raises, and CheckpointError where a value is none that a scale could be
+    found for: infinite, or not a number.
+    """
+    if format in PLAIN_FORMATS:
+        return convert(weight, format, read)
+    if weight.format == format:
+        return weight
+    if head_bytes(format, weight.shape[-1]):  # which all rows have to be known for
+        return quantize(dequantize(weight), format)
+    raw, first = np.empty(format_bytes(format, weight.shape), np.uint8), 0
+    for piece in pieces(weight):
+        values = dequantize(piece)
+        if not np.isfinite(values).all():
+            raise CheckpointError(
+                f"has values that are infinite or not a number, which {format} has no scale for"
+            )
+        rows = np.frombuffer(quantize(values, format).data, np.uint8)
+        raw[first : first + rows.size] = rows
+        first += rows.size
+        read(piece.data.nbytes)
+    return HostWeight(format, weight.shape, raw.data.toreadonly())
 
 
 def _encoded(rows: Floats, format: str) -> Bytes:

@@ -35,13 +35,15 @@ class RecordError(ValueError):
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """First line of each file. started: unix time that `at_s` counts from. by: who wrote it, a
-    server or a proxy before one. block: tokens of a block. part: how often it was rotated."""
+    server or a proxy before one. block: tokens of a block. part: how often it was rotated.
+    quantization: as the engine tells it; empty: none, or not known."""
 
     format: str
     version: int
     started: float
     model: str = ""
     dtype: str = ""
+    quantization: str = ""
     chip: str = ""
     privacy: str = "tokens"
     by: str = "server"

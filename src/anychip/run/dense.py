@@ -10,7 +10,8 @@ import numpy as np
 from anychip.contract.weights import HostWeight
 from anychip.hostops.views import Array
 from anychip.model.checkpoint import Checkpoint
-from anychip.model.formats import convert, dequantize
+from anychip.model.formats import dequantize
+from anychip.model.quantize import into_format
 
 DenseByName = Callable[[str], Array]
 """A weight's name in the network -> its values, float32 [N, K]."""
@@ -24,7 +25,7 @@ KEPT_BYTES = 256 * 2**20
 def parts_reader(checkpoint: Checkpoint, converted: Mapping[str, str] | None = None) -> PartsByName:
     """Reads the parts of a weight, views of the files where possible.
 
-    converted: weight -> the plain dtype it is converted to at load, as in the model's plan.
+    converted: weight -> the format it is converted or quantized to at load, as in the model's plan.
     The reader raises KeyError for an unknown name, CheckpointError for what cannot be read.
     """
     sources = {source.name: source for source in checkpoint.sources}
@@ -34,7 +35,7 @@ def parts_reader(checkpoint: Checkpoint, converted: Mapping[str, str] | None = N
         format = formats.get(name)
         if format is None:
             return checkpoint.read(sources[name])
-        return tuple(convert(part, format) for part in checkpoint.parts(sources[name]))
+        return tuple(into_format(part, format) for part in checkpoint.parts(sources[name]))
 
     return parts
 

@@ -10,7 +10,6 @@ from anychip.contract.dtype import DType
 from anychip.contract.formats import format_bytes
 from anychip.contract.operators import CallSpec
 from anychip.contract.registration import Capabilities, Chip
-from anychip.contract.weights import WeightSpec, WeightUse
 from anychip.model.checkpoint import Checkpoint
 from anychip.model.config import ModelConfig
 from anychip.model.families import FAMILIES
@@ -22,31 +21,17 @@ from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Value, WeightRef, given
 from anychip.run.batch import FLOAT_INPUTS, MASK, index_shapes
 from anychip.run.sizes import Sizes
-
-EXPERT_OPERATORS = ("grouped_linear", "expert_mlp")
-"""Those that multiply by weights whose use is EXPERTS."""
+from anychip.run.weight_plan import ModelPlanError, WeightPlan, plan_weight, quantized_to
 
 Decide = Callable[[CallSpec], Decision]
-
-
-class ModelPlanError(ValueError):
-    """The model cannot be computed on this chip as asked; the message names what to change."""
-
-
-@dataclass(frozen=True)
-class WeightPlan:
-    """One weight: where it comes from, what it is converted to first (None: nothing), its spec."""
-
-    source: WeightSource
-    converted: str | None
-    spec: WeightSpec
 
 
 @dataclass(frozen=True)
 class ModelPlan:
     """A model on a chip. group: the cache's layout; its dtype and page size are decided here.
 
-    states: the layers that keep a state; None: there are none.
+    states: the layers that keep a state; None: there are none. quantized_to: the contract's format
+    that linears get at load; None: they keep what the files have.
     """
 
     config: ModelConfig
@@ -57,6 +42,7 @@ class ModelPlan:
     constants: tuple[WeightSource, ...]
     context_length: int
     states: StateGroup | None = None
+    quantized_to: str | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -65,6 +51,14 @@ class ModelPlan:
         plain = sum(format_bytes(self.constant_dtype(s), s.shape) for s in self.constants)
         tables = sum(rope.rotary_dim for rope in self.config.ropes) * self.context_length
         return packed + plain + DType.FLOAT32.itemsize * tables
+
+    @property
+    def matrix_bytes(self) -> dict[str, int]:
+        """Device bytes of the weights without constants, by the format that they are held in."""
+        found: dict[str, int] = {}
+        for weight in self.weights:
+            found[weight.spec.format] = found.get(weight.spec.format, 0) + weight.spec.nbytes
+        return found
 
     def constant_dtype(self, source: WeightSource) -> str:
         """The dtype that a constant is held in."""
@@ -84,11 +78,13 @@ class ModelWishes:
     cache_dtype: str = "auto"
     page_size: int | None = None
     context_length: int | None = None
+    quantization: str | None = None
 
 
 def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> ModelPlan:
     """Decide dtypes, page size, context length and weight formats. Raises ModelPlanError."""
     config, facts = checkpoint.config, chip.capabilities()
+    target = quantized_to(checkpoint, chip, wishes.quantization)
     offers = facts.activation_dtypes
     wish = wishes.dtype
     if wish == "auto" and config.dtype == DType.FLOAT32.value and DType.FLOAT32 in offers:
@@ -114,10 +110,11 @@ def plan_model(checkpoint: Checkpoint, chip: Chip, wishes: ModelWishes) -> Model
         network=FAMILIES[config.architecture].network,
         dtype=dtype,
         group=group,
-        weights=tuple(_plan_weight(checkpoint, chip, s, dtype) for s in matrices),
+        weights=tuple(plan_weight(checkpoint, chip, s, dtype, target) for s in matrices),
         constants=tuple(s for s in checkpoint.sources if s.uses is None),
         context_length=_context(wishes.context_length, config),
         states=state_group(config, dtype),
+        quantized_to=target,
     )
 
 
@@ -173,31 +170,6 @@ def _context(wish: int | None, config: ModelConfig) -> int:
             "ask for at most that"
         )
     return wish or config.context_length
-
-
-def _plan_weight(
-    checkpoint: Checkpoint, chip: Chip, source: WeightSource, dtype: DType
-) -> WeightPlan:
-    formats, shapes = zip(*map(checkpoint.describe, source.parts), strict=True)
-    takes = chip.capabilities().weight_formats
-    converted = None
-    uses = source.uses or frozenset()
-    if not set(formats) <= set(takes) or chip.weights.declines(formats, shapes, uses) is not None:
-        converted = dtype.value
-        formats = (converted,) * len(formats)
-    spec = chip.weights.plan(formats, shapes, uses)
-    if converted is None and _unusable(chip, spec, uses):
-        converted = dtype.value
-        spec = chip.weights.plan((converted,) * len(formats), shapes, uses)
-    return WeightPlan(source, converted, spec)
-
-
-def _unusable(chip: Chip, spec: WeightSpec, uses: frozenset[WeightUse]) -> bool:
-    """Experts in a layout of the chip's own that none of its operators takes: recipes need rows."""
-    if WeightUse.EXPERTS not in uses or spec.dense:
-        return False
-    served = (i for op in EXPERT_OPERATORS for i in chip.operators.of(op))
-    return not any(spec.format in row.types.get("W", ()) for i in served for row in i.dtypes)
 
 
 def symbols(plan: ModelPlan, sizes: Sizes, pages: int, slots: int = 2) -> NetworkInputs:

@@ -16,9 +16,10 @@ from anychip.ops.host import host_table
 from anychip.ops.record import Recorder
 from anychip.run.local_model import local_model
 from anychip.run.memory_plan import StepLimits, largest_sizes
-from anychip.run.model_plan import ModelPlan, ModelPlanError, ModelWishes, plan_model, trace_step
+from anychip.run.model_plan import ModelPlan, ModelWishes, plan_model, trace_step
 from anychip.run.proved import proved_ids
 from anychip.run.sizes import Sizes
+from anychip.run.weight_plan import ModelPlanError
 
 DEFAULT_RUNNING = 64
 COMPOSED_RUNNING, COMPOSED_CHUNK = 4, 64
@@ -27,7 +28,10 @@ UNLIMITED = 1 << 30
 
 @dataclass
 class Opened:
-    """A chip, a checkpoint and what was decided about them; nothing is loaded yet."""
+    """A chip, a checkpoint and what was decided about them; nothing is loaded yet.
+
+    quantization: what is made of linears at load, else how the model was quantized; empty: neither.
+    """
 
     chip: Chip
     checkpoint: Checkpoint
@@ -36,6 +40,7 @@ class Opened:
     limits: StepLimits
     chunk: int
     composed_attention: bool
+    quantization: str = ""
 
     def record(self) -> Recorder:
         """Who serves each operator of the largest prefill and decode, greedy and sampled."""
@@ -100,7 +105,11 @@ def _check_load_format(wish: str, path: Path) -> None:
 
 def _decide(config: ServeConfig, checkpoint: Checkpoint, chip: Chip) -> Opened:
     wishes = ModelWishes(
-        config.dtype, config.kv_cache_dtype, config.page_size, config.context_length
+        config.dtype,
+        config.kv_cache_dtype,
+        config.page_size,
+        config.context_length,
+        config.quantization,
     )
     plan = plan_model(checkpoint, chip, wishes)
     host = host_table() if config.allow_host_ops else OperatorTable()
@@ -108,7 +117,9 @@ def _decide(config: ServeConfig, checkpoint: Checkpoint, chip: Chip) -> Opened:
     decider = Decider(chip.operators, config.op, host, proved=proved)
     composed = attention_is_composed(plan, decider)
     limits, chunk = step_limits(config, plan, chip, composed=composed)
-    return Opened(chip, checkpoint, plan, decider, limits, chunk, composed)
+    before = checkpoint.quantized_by if plan.config.dtype == "quantized" else ""
+    quantization = config.quantization or before or ""
+    return Opened(chip, checkpoint, plan, decider, limits, chunk, composed, quantization)
 
 
 def attention_is_composed(plan: ModelPlan, decider: Decider) -> bool:

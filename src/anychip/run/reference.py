@@ -22,8 +22,9 @@ from anychip.model.sources import WeightSource
 from anychip.ops.oracle import evaluate
 from anychip.ops.reference import by_recipe, interpret, undivided
 from anychip.run.dense import dense_reader
-from anychip.run.model_plan import ModelPlan, WeightPlan, state_group, trace_step
+from anychip.run.model_plan import ModelPlan, state_group, trace_step
 from anychip.run.sizes import Sizes
+from anychip.run.weight_plan import WeightPlan
 
 
 def reference_logits(

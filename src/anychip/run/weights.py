@@ -15,9 +15,11 @@ from anychip.model.checkpoint import Checkpoint
 from anychip.model.errors import CheckpointError
 from anychip.model.formats import convert, plain_weight
 from anychip.model.layers.attention import table_name
+from anychip.model.quantize import into_format
 from anychip.model.rope import cos_sin_table
 from anychip.model.sources import WeightSource
-from anychip.run.model_plan import ModelPlan, WeightPlan
+from anychip.run.model_plan import ModelPlan
+from anychip.run.weight_plan import WeightPlan
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all, as they lie in the checkpoint."""
@@ -59,7 +61,7 @@ def visits(checkpoint: Checkpoint, plan: ModelPlan) -> list[str]:
 def load_weights(
     checkpoint: Checkpoint, plan: ModelPlan, chip: Chip, progress: Progress
 ) -> DeviceWeights:
-    """Read, convert where the plan says so, pack. On failure nothing stays allocated.
+    """Read, convert or quantize where the plan says so, pack. On failure nothing stays allocated.
 
     Host memory beyond the chip's own: what one weight is converted to, and `HELD_BYTES` or the
     parts of one weight, whichever is more, on the way.
@@ -130,13 +132,13 @@ def _prepare(checkpoint: Checkpoint, plan: WeightPlan, chip: Chip, held: _Held) 
 
 
 def _converted(
-    checkpoint: Checkpoint, source: WeightSource, dtype: str, held: _Held
+    checkpoint: Checkpoint, source: WeightSource, format: str, held: _Held
 ) -> Iterator[HostWeight]:
     """Each part before the next one is read: what one is read into may be large."""
     names = (part.tensor for part in source.parts)
     for name, part in zip(names, checkpoint.parts(source), strict=True):
         try:
-            yield convert(part, dtype, held.pages)
+            yield into_format(part, format, held.pages)
         except CheckpointError as error:
             raise type(error)(str(error), path=checkpoint.path, tensor=name) from error
 

@@ -51,6 +51,7 @@ class Recorder:
             started=self._started,
             model=config.served_model_name or info.model_name,
             dtype=info.dtype,
+            quantization=info.quantization,
             chip=info.backend,
             privacy=self._privacy,
             vocab_size=info.vocab_size,

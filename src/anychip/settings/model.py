@@ -16,6 +16,9 @@ TOOL_FORMAT_NAMES = (
     "pythonic",
     "gpt-oss",
 )
+MADE_AT_LOAD = ("w8a8_int8", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+QUANTIZED_BEFORE = ("gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "gguf")
+"""How a model may have been quantized, which is then only checked."""
 REASONING_FORMAT_NAMES = ("deepseek-r1", "qwen3", "gpt-oss")
 
 # Other engines' spellings of the same.
@@ -114,6 +117,19 @@ class ModelSettings:
             choices=("auto", "float32", "bfloat16", "float16"),
             spelled=FLOATS,
             differs="auto is the model's own",
+        ),
+    )
+    quantization: str | None = declared(
+        None,
+        Flag(
+            ("--quantization",),
+            "model",
+            "quantize linears to this at load; what a model has already is checked [as it is]",
+            "FORMAT",
+            choices=(*MADE_AT_LOAD, *QUANTIZED_BEFORE),
+            spelled={"int8": "w8a8_int8", "w8a8": "w8a8_int8"},
+            way_out="have others made by their own tools, and leave this out",
+            differs="w8a8_int8 is read, not made",
         ),
     )
     chat_template: str | None = declared(

@@ -148,6 +148,17 @@ def test_one_token_of_many_sequences_has_the_bits_of_a_prompt(each, heads, attrs
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("dim", [24, 40, 96])
+@pytest.mark.parametrize("heads", [(6, 2), (8, 1), (17, 1)])
+def test_bfloat16_in_heads_of_any_size(cpu, heads, dim):
+    """Rows that fill no vector, elements that fill none: as many as there are, and no more."""
+    batch = Batch([131], heads=heads[0], kv_heads=heads[1], dim=dim, dtype=BF16, cache=BF16)
+    whole = batch.run(cpu, [(0, 0, 131)], {})
+    assert relative(whole, dense(batch, 0, 0, 131, {})) < 4e-3
+    for first, last in ((130, 131), (40, 77)):
+        assert same_bits(batch.run(cpu, [(0, first, last)], {}), whole[first:last])
+
+
 def test_bits_do_not_depend_on_pages_or_threads(best, dtype):
     made = []
     for page in (1, 16, 64):

@@ -171,6 +171,17 @@ def test_the_device_is_tried_in_a_child():
     assert late.verdict is Verdict.BAD and "0.001 s" in late.text
 
 
+def test_kernels_that_cannot_be_had_are_no_matter_of_patience(without_compiler):
+    options = read_options(CpuChip, {"kernels": "native"})
+    found = CpuChip.check_device(0, 120, options)
+    assert found.verdict is Verdict.BAD and found.step == "anychip build cpu"
+    assert found.text.startswith("cpu, build: ") and "no C++ compiler" in found.text
+
+
+def test_without_a_compiler_nobody_is_asked_for_one_by_the_versions(without_compiler):
+    assert CpuChip.probe({}).versions["compiler"] == "none found"
+
+
 def test_errors_are_mapped():
     assert CpuChip.map_error(1) is STATUS[1]
     unknown = CpuChip.map_error(77)

@@ -20,6 +20,7 @@ from anychip.contract.compile import (
     build_error,
     cached_library,
     compile_library,
+    compiler_version,
     find_compiler,
     is_intact,
 )
@@ -359,9 +360,5 @@ class CpuBuild(Build):
 
 
 def versions() -> dict[str, str]:
-    """Measured: numpy, and the compiler or why there is none."""
-    try:
-        compiler = find_compiler(CHIP).version
-    except NoCompiler as error:
-        compiler = error.fact.text
-    return {"numpy": np.__version__, "compiler": compiler}
+    """Measured: numpy, and the compiler, or that there is none."""
+    return {"numpy": np.__version__, "compiler": compiler_version(CHIP)}

@@ -28,7 +28,7 @@ from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.errors import ChipError, ChipLayer, ContractError, ErrorFact, ErrorKind
 from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.host import CoreUse, host_facts
 from anychip.contract.operators import Call, CallSpec
@@ -102,6 +102,8 @@ class CpuChip(Chip):
             seen = run_in_child(f"{__name__}:soften_ones", dict(options), timeout)
         except ChildFailed as error:
             return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
+        if isinstance(seen, str):
+            return Finding(name, Verdict.BAD, seen, f"anychip build {CHIP}")
         good = seen == [0.25] * 4
         return Finding(name, Verdict.GOOD if good else Verdict.BAD, f"softmax of ones gave {seen}")
 
@@ -199,9 +201,14 @@ def processor_name() -> str:
     return next(named, platform.machine())
 
 
-def soften_ones(options: Mapping[str, Any]) -> list[float]:
-    """What the child of `check_device` does."""
-    chip = CpuChip(options)
+def soften_ones(options: Mapping[str, Any]) -> list[float] | str:
+    """What the child of `check_device` does. A text is about the build layer, not the device."""
+    try:
+        chip = CpuChip(options)
+    except ChipError as error:
+        if error.fact.layer is not ChipLayer.BUILD:
+            raise
+        return str(error)
     ones, y = (Tensor((1, 4), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("softmax", {"logits": ones.spec}, {"y": y.spec}, {})

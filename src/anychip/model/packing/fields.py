@@ -53,8 +53,9 @@ def packed_nibbles(counts: Bytes) -> Bytes:
 def steps(values: Floats, step: Floats) -> Floats:
     """How many steps each value is, to the nearest one; 0 where the step is 0."""
     inverse = np.divide(1.0, step, out=np.zeros_like(step), where=step != 0)
-    counts: Floats = np.floor(values * inverse + np.float32(0.5))
-    return counts
+    counts: Floats = values * inverse
+    counts += np.float32(0.5)
+    return np.floor(counts, out=counts)
 
 
 def largest(values: Floats) -> Floats:
@@ -65,5 +66,5 @@ def largest(values: Floats) -> Floats:
 
 
 def codes(counts: Floats, most: int) -> Bytes:
-    """Counts cut to 0..most as bytes."""
-    return counts.clip(0, most).astype(np.uint8)
+    """Counts cut to 0..most as bytes; the counts are cut too."""
+    return np.clip(counts, 0, most, out=counts).astype(np.uint8)

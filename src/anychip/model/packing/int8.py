@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anychip.model.packing.fields import Bytes, Floats, steps
+from anychip.model.packing.fields import Bytes, Floats
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,15 @@ def decode_int8(raw: Bytes, columns: int, *, static: bool) -> Floats:
 
 
 def encode_int8(values: Floats, activations: Activations | None = None) -> Bytes:
-    """[rows, K] -> bytes; the largest magnitude of a row becomes 127. Static with `activations`."""
+    """[rows, K] -> bytes; the largest magnitude of a row becomes 127. Static with `activations`.
+
+    Ties go to even, as compressed-tensors has them. They are common: bfloat16 has few numbers, and
+    half of the largest one is a tie.
+    """
     scales = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
-    counts = steps(values, scales).clip(-127, 127).astype(np.int8)
-    return pack_int8(counts, scales, activations)
+    counts = values / np.where(scales == 0, np.float32(1), scales)
+    np.rint(counts, out=counts)
+    return pack_int8(counts.astype(np.int8), scales, activations)
 
 
 def pack_int8(

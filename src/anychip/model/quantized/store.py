@@ -19,7 +19,7 @@ from anychip.model.quantized.mxfp4 import mxfp4_linears
 from anychip.model.quantized.pieces import RawTensors
 from anychip.model.rows import rows_of
 
-_READERS: dict[str, Callable[[RawTensors, Mapping[str, Any]], dict[str, Linear]]] = {
+READERS: dict[str, Callable[[RawTensors, Mapping[str, Any]], dict[str, Linear]]] = {
     "gptq": gptq_linears,
     "awq": awq_linears,
     "compressed-tensors": compressed_linears,
@@ -148,13 +148,13 @@ def _linears(folder: Folder, described: Mapping[str, Any]) -> dict[str, Linear]:
     if method == "bitsandbytes" or described.keys() & {"load_in_4bit", "load_in_8bit"}:
         raise UnsupportedModel(
             "quantization by bitsandbytes is not supported; use the plain model, or one quantized "
-            f"by {', '.join(_READERS)}",
+            f"by {', '.join(READERS)}",
             path=where,
         )
-    if not isinstance(method, str) or method not in _READERS:
-        raise unsupported("quantization", method, _READERS, where)
+    if not isinstance(method, str) or method not in READERS:
+        raise unsupported("quantization", method, READERS, where)
     try:
-        found = _READERS[method](folder, described)
+        found = READERS[method](folder, described)
     except CheckpointError as error:
         if error.path is not None:
             raise
