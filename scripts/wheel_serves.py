@@ -7,6 +7,7 @@ The first tokens have to be those that kernels compiled from this checkout give.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -75,7 +76,9 @@ def compiled() -> str:
 
 
 def main() -> int:
-    site = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("site", type=Path, help="folder that pip --target installed it into")
+    site = parser.parse_args().site.resolve()
     ours, theirs = compiled(), served(site, site.parent)
     if ours != theirs:
         raise SystemExit(f"the wheel answers {theirs!r}, the checkout {ours!r}")

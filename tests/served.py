@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx
-import uvloop
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import anychip
 from anychip.config import ServeConfig
 from anychip.engine.supervisor import RestartPolicy
-from anychip.http.listening import bind, url_of
-from anychip.server.run import Stop, run_server
+from anychip.server.run import run_server
 from anychip.text.token_table import byte_alphabet
+from in_thread import InThread, in_thread
 
 _FOLDERS = (Path(__file__).parent, Path(anychip.__file__).parents[1])
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(map(str, _FOLDERS)), "PATH": "/usr/bin:/bin"}
@@ -57,27 +53,14 @@ def bearer(key: str) -> dict[str, bytes]:
     return {"authorization": f"Bearer {key}".encode()}
 
 
-class Running:
+class Running(InThread):
     """A server in a thread."""
 
     def __init__(self, config: ServeConfig, policy: RestartPolicy | None, builder: str) -> None:
-        self.config, self.policy, self.builder = config, policy, builder
-        self.socket = bind(config.host, config.port)
-        self.url = url_of(self.socket, secure=config.ssl_certfile is not None)
-        self.ready, self.exit_code, self.error = threading.Event(), None, None
-        self.thread = threading.Thread(target=self._main, daemon=True)
+        super().__init__(config)
+        self.policy, self.builder = policy, builder
 
-    def _main(self) -> None:
-        try:
-            self.exit_code = uvloop.run(self._serve())
-        except Exception as error:  # noqa: BLE001 (raised again in the test's thread)
-            self.error = error
-        finally:
-            self.socket.close()
-            self.ready.set()
-
-    async def _serve(self) -> int:
-        self.loop, self.stop = asyncio.get_running_loop(), Stop()
+    async def serve(self) -> int:
         return await run_server(
             self.config,
             self.socket,
@@ -91,28 +74,9 @@ class Running:
         self.service = service
         self.ready.set()
 
-    def ask_to_stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop)
 
-    def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=30)
-
-
-@contextmanager
 def running(config: ServeConfig, policy: RestartPolicy | None = None, builder: str = BUILDER):
-    server = Running(config, policy, builder)
-    server.thread.start()
-    assert server.ready.wait(120)
-    if server.error is not None:
-        raise server.error
-    try:
-        yield server
-    finally:
-        if server.thread.is_alive():
-            server.ask_to_stop()
-            server.ask_to_stop()
-        server.thread.join(20)
-        assert not server.thread.is_alive()
+    return in_thread(Running(config, policy, builder))
 
 
 def wait_until(condition, limit_s: float = 30.0) -> None:

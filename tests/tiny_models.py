@@ -83,7 +83,6 @@ def _cached_model(settings: str) -> LlamaForCausalLM:
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
-        head_dim=HEAD_DIM,
         max_position_embeddings=CONTEXT,
         initializer_range=0.3,
         rms_norm_eps=1e-5,
@@ -109,6 +108,7 @@ def make_hf_model(
     rope_scaling: dict[str, Any] | None = None,
     attention_bias: bool = False,
     mlp_bias: bool = False,
+    head_dim: int = HEAD_DIM,
     seed: int = 0,
 ) -> LlamaForCausalLM:
     """The transformers model whose weights the files hold; cached, so do not change it."""
@@ -119,6 +119,7 @@ def make_hf_model(
         "rope_parameters": rope,
         "attention_bias": attention_bias,
         "mlp_bias": mlp_bias,
+        "head_dim": head_dim,
         "seed": seed,
     }
     return _cached_model(json.dumps(chosen, sort_keys=True))

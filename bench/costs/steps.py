@@ -255,7 +255,7 @@ class Stepper:
         seconds: dict[str, float] = {}
         calls: dict[str, int] = {}
         for _ in range(turns):
-            for call in program.bound.calls:
+            for call in program.calls:
                 began = time.perf_counter()
                 call.launch()
                 self._queue.synchronize(None)

@@ -36,6 +36,9 @@ ENV_PREFIX = "ANYCHIP_"
 # Kubernetes sets these for each Service whose name begins with "anychip"; nobody typed them.
 _SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
 
+_COMMANDS = (ServeConfig, RouterConfig)
+"""Whose variables one environment may hold together."""
+
 OFFLINE = ("model", "chip", "memory", "schedule", "files and logging")
 """Groups of settings that have a meaning without a server."""
 
@@ -112,17 +115,11 @@ def parse(
 def parse_router(
     parser: FlagParser, argv: Sequence[str], environ: Mapping[str, str] | None = None
 ) -> RouterConfig:
-    """The configuration of a router: argv > environment > YAML > default. Raises ConfigError.
-
-    Variables of `anychip serve` that a router has no use for may be set: one environment often is
-    for both.
-    """
+    """The configuration of a router: argv > environment > YAML > default. Raises ConfigError."""
     environ = os.environ if environ is None else environ
     settings = tuple(settings_of(RouterConfig))
     typed = _from_argv(settings, _parsed(parser, argv))
-    served = {name for name in _by_key(tuple(settings_of(ServeConfig))) if name}
-    foreign = {ENV_PREFIX + name.upper() for name in served - set(_by_key(settings))}
-    exported = _from_environ(settings, {k: v for k, v in environ.items() if k not in foreign})
+    exported = _from_environ(settings, environ)
     file = typed.get("config_file") or exported.get("config_file")
     from_file = _from_file(settings, str(file)) if file else {}
     return RouterConfig(**{**from_file, **exported, **typed})
@@ -211,17 +208,25 @@ def _from_argv(settings: Sequence[Setting], namespace: argparse.Namespace) -> di
 
 
 def _from_environ(settings: Sequence[Setting], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Values of ANYCHIP_*; an empty one counts as not set, as compose files write it."""
+    """Values of ANYCHIP_*; an empty one counts as not set, as compose files write it.
+
+    One environment often is for servers and routers: what the other of both knows may be set.
+    """
     found: dict[str, Any] = {}
-    by_key = _by_key(settings)
-    for setting in settings:
-        if setting.flag.env:
-            by_key[setting.flag.env.removeprefix(ENV_PREFIX).lower()] = setting
+    by_key = _by_variable(settings)
+    known = {key for one in _COMMANDS for key in _by_variable(tuple(settings_of(one)))}
     for name, raw in sorted(environ.items()):
         if name.startswith(ENV_PREFIX) and raw and not _is_service_link(name, raw):
             key = name.removeprefix(ENV_PREFIX).lower()
-            _put(found, by_key, key, raw, name)
+            if key in by_key or key not in known:
+                _put(found, by_key, key, raw, name)
     return found
+
+
+def _by_variable(settings: Sequence[Setting]) -> dict[str, Setting]:
+    """By the tails of their variables; what only tests set has no flag."""
+    hooks = {one.flag.env.removeprefix(ENV_PREFIX).lower(): one for one in settings if one.flag.env}
+    return {**_by_key(settings), **hooks}
 
 
 def _is_service_link(name: str, raw: str) -> bool:

@@ -146,6 +146,12 @@ def test_an_unknown_variable_is_refused_by_name(name):
     assert name in refused(**{name: "1"})
 
 
+@pytest.mark.parametrize("name", ["ANYCHIP_WORKER", "ANYCHIP_POLICY", "ANYCHIP_RETRIES"])
+def test_a_variable_of_the_router_is_left_to_it(name):
+    assert read_config([], {name: "whatever it may be"}) == read_config([], {})
+    assert f"{name}S" in refused(**{f"{name}S": "1"}), "of nobody"
+
+
 def test_a_wrong_variable_is_named():
     assert refused(ANYCHIP_PORT="70000").startswith("ANYCHIP_PORT: 70000 is over")
     assert "set twice" in refused(ANYCHIP_MODEL="a", ANYCHIP_MODEL_PATH="b")

@@ -15,8 +15,8 @@ from anychip.contract.compile import (
     find_compiler,
     left_out,
     link_arguments,
-    look,
 )
+from anychip.contract.compile_look import look
 from anychip.contract.errors import ChipError
 from anychip.contract.loader import load
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,24 @@ def halves(name: str, array: np.ndarray) -> Named:
             f"{stem}up_proj.weight": array[:, inner:],
         }
     return {f"{name}.weight" if name.endswith("experts.down_proj") else name: array}
+
+
+def fused(conversion: Conversion) -> Conversion:
+    """As the converter's --fuse-gate-up-exps has it: gate and up of all experts in one tensor, gate
+    first, which is how transformers holds them. gguf-py has no name for it in most families."""
+
+    def split(name: str, array: np.ndarray) -> Named:
+        return {} if "experts.gate_up_proj" in name else conversion.split(name, array)
+
+    def more(model: Any) -> Named:
+        found = conversion.more(model)
+        for name, parameter in model.named_parameters():
+            if name.endswith("experts.gate_up_proj"):
+                layer = name.split("layers.")[1].split(".")[0]
+                found[f"blk.{layer}.ffn_gate_up_exps.weight"] = parameter.detach().float().numpy()
+        return found
+
+    return dataclasses.replace(conversion, split=split, more=more)
 
 
 def in_turn(name: str, array: np.ndarray) -> Named:

@@ -24,7 +24,7 @@ from families.checked_family import (
     true_logits,
 )
 from families.gguf_copies import write_copy
-from families.gguf_expert_copies import EXPERT_CONVERSIONS, halves
+from families.gguf_expert_copies import EXPERT_CONVERSIONS, fused, halves
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,24 @@ def test_logits_equal_those_of_the_model(tmp_path, name):
     model = made(name)
     path = write_copy(model, tmp_path / "copy.gguf", EXPERT_CONVERSIONS[name])
     assert error_of(path, model) < LIMIT / 10
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen2Moe", "Qwen3Moe"])
+def test_gate_and_up_of_all_experts_may_be_one_tensor(tmp_path, name):
+    model = made(name)
+    path = write_copy(model, tmp_path / "copy.gguf", fused(EXPERT_CONVERSIONS[name]))
+    assert error_of(path, model) < LIMIT / 10
+
+
+def test_a_tensor_with_both_has_the_rows_of_both(tmp_path):
+    def cut(model: Any) -> dict[str, np.ndarray]:
+        return {n: a[:, 1:] if "gate_up" in n else a for n, a in right.more(model).items()}
+
+    right = fused(EXPERT_CONVERSIONS["Qwen3Moe"])
+    path = tmp_path / "copy.gguf"
+    write_copy(made("Qwen3Moe"), path, dataclasses.replace(right, more=cut))
+    with pytest.raises(CheckpointError, match=r"ffn_gate_up_exps.*has shape .* needs \(4, 64"):
+        open_checkpoint(path)
 
 
 @pytest.mark.parametrize("name", ["Qwen2Moe", "GptOss"])
@@ -113,8 +131,11 @@ def test_the_shared_score_may_be_a_vector(tmp_path):
     assert error_of(write_copy(model, tmp_path / "old.gguf", old), model) < LIMIT / 10
 
 
-@pytest.mark.parametrize(("name", "format"), [("Qwen3Moe", "q8_0"), ("Mixtral", "q4_0")])
-def test_quantized_experts_are_taken_by_their_rows(tmp_path, name, format):
+@pytest.mark.parametrize(
+    ("name", "format", "in_one"),
+    [("Qwen3Moe", "q8_0", False), ("Mixtral", "q4_0", False), ("Mixtral", "q8_0", True)],
+)
+def test_quantized_experts_are_taken_by_their_rows(tmp_path, name, format, in_one):
     """The model has the values that the format holds, so that nothing is lost in the file."""
     import torch
 
@@ -125,6 +146,7 @@ def test_quantized_experts_are_taken_by_their_rows(tmp_path, name, format):
                 held = dequantize(quantize(parameter.numpy(), format))
                 parameter.copy_(torch.from_numpy(held))
     conversion = dataclasses.replace(EXPERT_CONVERSIONS[name], expert_format=format)
+    conversion = fused(conversion) if in_one else conversion
     path = write_copy(model, tmp_path / "copy.gguf", conversion)
     with contextlib.closing(open_checkpoint(path)) as checkpoint:
         (source,) = [s for s in checkpoint.sources if s.name == "layers.0.experts_gate_up"]

@@ -22,7 +22,7 @@ from families.checked_family import (
     true_logits,
 )
 from families.gguf_copies import write_copy
-from families.gguf_expert_copies import of_latents
+from families.gguf_expert_copies import fused, of_latents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +88,12 @@ def error_of(path: Path, model: Any) -> float:
 def test_logits_equal_those_of_the_model(tmp_path, name):
     model = made(name)
     assert error_of(copy_of(model, tmp_path), model) < LIMIT / 10
+
+
+def test_experts_with_gate_and_up_in_one_tensor_are_read(tmp_path):
+    model = made("v3")
+    path = write_copy(model, tmp_path / "copy.gguf", fused(of_latents(model.config)))
+    assert error_of(path, model) < LIMIT / 10
 
 
 def test_the_engine_answers_from_the_file(tmp_path):

@@ -24,7 +24,7 @@ from families.checked_family import (
     true_logits,
 )
 from families.gguf_copies import Conversion, write_copy
-from families.gguf_expert_copies import of_states
+from families.gguf_expert_copies import fused, of_states
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,13 @@ def error_of(path: Path, model: Any) -> float:
         assert not checkpoint.unused
         got = reference_logits(checkpoint, checkpoint.config, ids)
     return relative(got, true_logits(model, ids))
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_experts_with_gate_and_up_in_one_tensor_are_read(tmp_path, old):
+    model = made()
+    path = copy_of(model, tmp_path, fused(of_states(model.config, old=old)))
+    assert error_of(path, model) < ROUNDED
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BEHAVIOURS = {
     "sound", "busy", "refuses", "fails", "cuts", "error event", "whole", "no usage", "hangs up",
-    "nonsense", "packed", "mute", "strict", "texts alone", "bare end", "several",
+    "nonsense", "packed", "mute", "strict", "texts alone", "bare end", "several", "torn stream",
+    "torn body",
 }  # fmt: skip
 
 
@@ -77,6 +78,8 @@ class Answers(BaseHTTPRequestHandler):
             self.close_connection = True
         elif how == "packed":
             self._json(200, {"choices": [{"text": "packed", "finish_reason": "stop"}]}, packed=True)
+        elif how == "torn body":
+            self._send(200, b'{"choices": [', {"Content-Type": "application/json"}, more=100)
         elif how == "whole":
             self._json(200, {"choices": [{"text": "a", "finish_reason": "stop"}]})
         else:
@@ -112,6 +115,10 @@ class Answers(BaseHTTPRequestHandler):
             self._chunk(raw[9:])
             if number == 0:
                 self.server.gate.wait(30)
+            if number == 1 and how == "torn stream":
+                self._chunk(b"data: {torn")
+                self.close_connection = True
+                return
         self._chunk(b"")
 
     def _json(self, status: int, body: dict, packed: bool = False) -> None:
@@ -121,13 +128,15 @@ class Answers(BaseHTTPRequestHandler):
             data, headers = gzip.compress(data), {**headers, "Content-Encoding": "gzip"}
         self._send(status, data, headers)
 
-    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+    def _send(self, status: int, data: bytes, headers: dict[str, str], more: int = 0) -> None:
+        """more: bytes that are promised behind the data and do not come."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(data) + more))
         self.end_headers()
         self.wfile.write(data)
+        self.close_connection = self.close_connection or bool(more)
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

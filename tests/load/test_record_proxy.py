@@ -142,6 +142,36 @@ def test_calls_are_in_the_record_with_their_pieces(plain, tmp_path):
     assert "secret" not in text and '"me"' not in text
 
 
+def test_an_answer_that_the_server_does_not_end_is_told_so_and_says_nothing_of_asgi(
+    plain, tmp_path
+):
+    out = tmp_path / "r"
+    with recording(plain.url, out) as (url, process):
+        asked = {**BODY, "model": "torn stream", "stream": True}
+        answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=30)
+        events = [line[6:] for line in answer.text.splitlines() if line]
+        assert [json.loads(one)["choices"][0]["text"] for one in events[:2]] == ["a", "a"]
+        told = json.loads(events[2])["error"]
+        assert told["code"] == "upstream_lost" and len(events) == 3
+        assert f"{plain.url}: the connection ended in the middle of the answer" in told["message"]
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.post(f"{url}/v1/completions", json={**BODY, "model": "torn body"}, timeout=30)
+        again = httpx.post(f"{url}/v1/completions", json={**BODY, "model": "whole"}, timeout=30)
+        assert again.status_code == 200
+        process.send_signal(signal.SIGTERM)
+        log = process.stderr.read()
+    assert log.count("broken off") == 2 and "ASGI" not in log and "Traceback" not in log
+    assert [one.error for one in lines_of(out, 3)] == ["cut", "cut", None]
+
+
+def test_a_websocket_is_not_passed_on(plain, proxy):
+    client, _ = proxy
+    before = len(plain.seen)
+    told = client.get("/v1/realtime", headers={"upgrade": "websocket", "connection": "Upgrade"})
+    assert told.status_code == 501 and "ask over plain HTTP" in told.json()["error"]["message"]
+    assert len(plain.seen) == before
+
+
 def test_what_a_proxy_recorded_can_be_replayed(plain, tmp_path, capsys):
     out = tmp_path / "r"
     with recording(plain.url, out) as (url, _):

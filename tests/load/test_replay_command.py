@@ -97,7 +97,7 @@ def test_a_closed_loop_says_everywhere_that_it_is_one(plain, azure, capsys, tmp_
 
 
 def test_failures_are_counted_by_kind_and_nothing_answered_is_exit_code_1(plain, azure, capsys):
-    code, told, _ = ask(capsys, azure, "--url", plain.url, "--model", "busy", "--limit", 4)
+    code, told, _ = ask(capsys, azure, "--url", plain.url, "--model", "busy", "--requests", 4)
     assert code == 1
     assert told["figures"]["errors"] == {"busy": 4}
     assert told["figures"]["error_examples"]["busy"].endswith("HTTP 503: it busy")
@@ -179,7 +179,9 @@ def test_a_server_that_lists_no_models_is_loaded_all_the_same_and_that_is_said(a
         assert main(["replay", str(azure), "--url", server.url]) == 2
         told = capsys.readouterr().err
         assert "lists no model (http" in told and "name one, --model" in told
-        code, told, err = ask(capsys, azure, "--url", server.url, "--model", "sound", "--limit", 2)
+        code, told, err = ask(
+            capsys, azure, "--url", server.url, "--model", "sound", "--requests", 2
+        )
     assert code == 0, err
     assert told["notes"][0].startswith("whether the server has sound is not known: http")
 
@@ -190,7 +192,8 @@ def test_a_server_that_lists_no_models_is_loaded_all_the_same_and_that_is_said(a
         (["--exact"], "--exact: the server is no AnyChip server"),
         (["--flush-cache"], "/flush_cache: HTTP"),
         (["--speed", "2", "--closed-loop", "2"], "the server sets the pace"),
-        (["--limit", "0"], "--limit: 0 is under the least value 1"),
+        (["--limit", "0"], "--requests: 0 is under the least value 1"),
+        (["--requests", "0"], "--requests: 0 is under the least value 1"),
         (["--scale-input", "0"], "--scale-input: 0.0 is under"),
         (["--prompts", "audio"], "'audio' is not one of ids, text"),
     ],

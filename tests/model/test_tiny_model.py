@@ -178,6 +178,7 @@ def test_settings_of_every_kind_come_back(tmp_path):
         "text": "ä",
         "yes": True,
         "number": -3,
+        "count": 1 << 31,
         "real": 0.5,
         "texts": ["a", ""],
         "none": [],
@@ -189,10 +190,19 @@ def test_settings_of_every_kind_come_back(tmp_path):
     assert read_gguf_metadata(tmp_path / "x.gguf") == settings
 
 
+def test_a_size_is_written_as_llama_cpp_wants_it(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    write_gguf(tmp_path / "x.gguf", {"general.architecture": "llama", "n": 3, "m": -3}, weight())
+    fields = gguf.GGUFReader(tmp_path / "x.gguf").fields
+    kinds = gguf.GGUFValueType
+    assert [fields[key].types for key in ("n", "m")] == [[kinds.UINT32], [kinds.INT32]]
+
+
 @pytest.mark.parametrize(
     ("settings", "format", "message"),
     [
-        ({"n": 1 << 31}, "float32", "'n': 2147483648 does not fit"),
+        ({"n": 1 << 32}, "float32", "'n': 4294967296 does not fit"),
+        ({"n": [1 << 31]}, "float32", "'n': .2147483648. does not fit"),
         ({"l": [1, "a"]}, "float32", "'l': .* mixes kinds"),
         ({}, "u4g64", "'w': u4g64 cannot be written"),
     ],

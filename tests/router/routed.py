@@ -8,15 +8,14 @@ import socket
 import threading
 from contextlib import contextmanager
 
-import httpx
 import uvicorn
 import uvloop
 
 from anychip.config import RouterConfig
 from anychip.http.http_server import HttpServer
 from anychip.http.listening import bind, url_of
-from anychip.http.stop import Stop
 from anychip.router.run import run_router
+from in_thread import InThread, in_thread
 from served import wait_until
 
 EVENT = b'data: {"id":"%s","choices":[{"text":"%s"}]}\n\n'
@@ -190,38 +189,15 @@ def scripted(*names: str, **options):
             worker.stop()
 
 
-class RunningRouter:
+class RunningRouter(InThread):
     """A router in a thread."""
 
-    def __init__(self, config: RouterConfig) -> None:
-        self.config = config
-        self.socket = bind(config.host, config.port)
-        self.url = url_of(self.socket)
-        self.ready, self.exit_code, self.error = threading.Event(), None, None
-        self.thread = threading.Thread(target=self._main, daemon=True)
-
-    def _main(self) -> None:
-        try:
-            self.exit_code = uvloop.run(self._serve())
-        except Exception as error:  # noqa: BLE001 (raised again in the test's thread)
-            self.error = error
-        finally:
-            self.socket.close()
-            self.ready.set()
-
-    async def _serve(self) -> int:
-        self.loop, self.stop = asyncio.get_running_loop(), Stop()
+    async def serve(self) -> int:
         return await run_router(self.config, self.socket, self.stop, on_up=self._on_up)
 
     def _on_up(self, desk) -> None:
         self.desk = desk
         self.ready.set()
-
-    def ask_to_stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop)
-
-    def http(self, **headers: str) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, headers=headers)
 
     def state(self, name: str) -> dict:
         with self.http() as http:
@@ -256,19 +232,8 @@ def router_config(workers, **changes) -> RouterConfig:
 @contextmanager
 def routing(workers, *, wait: bool = True, **changes):
     """A router before these workers, which are ready unless `wait` is false."""
-    router = RunningRouter(router_config(workers, **changes))
-    router.thread.start()
-    assert router.ready.wait(60)
-    if router.error is not None:
-        raise router.error
-    try:
+    with in_thread(RunningRouter(router_config(workers, **changes))) as router:
         yield router.wait_for(*(one.name for one in workers)) if wait else router
-    finally:
-        if router.thread.is_alive():
-            router.ask_to_stop()
-            router.ask_to_stop()
-        router.thread.join(30)
-        assert not router.thread.is_alive()
 
 
 def closed_port() -> int:

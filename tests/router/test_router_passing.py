@@ -10,7 +10,7 @@ import httpx
 import pytest
 from routed import ScriptedWorker, closed_port, completion, events_of, routing, scripted
 
-from anychip.router.event_edge import EventEdge, id_in
+from anychip.http.event_edge import EventEdge, id_in
 from anychip.router.passing import _cut, _Try
 from served import wait_until
 
@@ -169,6 +169,13 @@ def test_a_model_that_nobody_has_is_refused_with_those_that_there_are(http):
     assert http.post("/v1/embeddings", json={}).json()["error"]["code"] == "unknown_url"
 
 
+def test_a_websocket_is_refused_and_reaches_no_worker(caplog):
+    with scripted("one") as (one,), routing([one]) as router, router.http() as http:
+        told = http.get(COMPLETIONS, headers={"connection": "Upgrade", "upgrade": "websocket"})
+        assert (told.status_code, told.json()["error"]["code"]) == (501, "no_websockets")
+        assert one.calls == [] and "install" not in caplog.text
+
+
 def test_a_worker_that_cannot_be_reached_leads_to_another_and_both_tries_are_counted(pair):
     gone = ScriptedWorker("gone").start()
     with routing([gone, pair[0]], health_check_interval_s=60, breaker_failures=3) as router:
@@ -183,7 +190,7 @@ def test_a_worker_that_cannot_be_reached_leads_to_another_and_both_tries_are_cou
         assert router.state("gone")["state"] == "sick"
         assert "3 calls failed" in router.state("gone")["reason"]
         assert 'anychip_router_retries_total{reason="connect"} 3.0' in page
-        assert 'anychip_router_breaker_openings_total{worker="gone"} 1.0' in page
+        assert 'anychip_router_breaker_openings_total{chip="unknown",worker="gone"} 1.0' in page
         router.check_book()
 
 

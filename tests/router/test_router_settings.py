@@ -48,6 +48,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
 
 def test_variables_of_the_server_do_not_disturb():
     assert read(*ONE, ANYCHIP_MODEL_PATH="x", ANYCHIP_CACHE_DIR="/c").retries == 2
+    assert read(*ONE, ANYCHIP_TEST_RETRACT="2").retries == 2
     with pytest.raises(ConfigError, match="ANYCHIP_RETRYS"):
         read(*ONE, ANYCHIP_RETRYS="1")
 

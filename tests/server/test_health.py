@@ -56,6 +56,7 @@ def test_metrics_move_with_a_request(http):
 
 def test_server_info_tells_config_engine_and_stats(http):
     info = http.get("/server_info").json()
+    assert len(info["instance_id"]) == 32
     assert info["config"]["random_seed"] == 7
     assert info["engine"]["backend"] == "scripted" and info["engine"]["page_size"] == 4
     assert info["stats"]["pages_total"] == 256 and info["state"] == "ready"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from board_schema import ROUTERS, Dashboard, Panel, Query, Row, quantile, rate, series
 
-WORKER = "{{worker}}"
+# The chip stands beside the name: what a line means depends on it.
+BY, WORKER = "worker, chip", "{{worker}} ({{chip}})"
 CALLS, TRIES = "anychip_router_requests_total", "anychip_router_tries_total"
 FIRST_BYTE = "anychip_router_first_byte_seconds"
 
@@ -68,7 +69,14 @@ NOW = Row(
 PASSED = Row(
     "Calls passed on",
     (
-        _lines("Calls by worker", "Who answered, a second.", "reqps", _by("worker", CALLS)),
+        _lines(
+            "Calls by chip",
+            "What each kind of chip answered, a second; none: nobody did.",
+            "reqps",
+            _by("chip", CALLS),
+            "{{chip}}",
+        ),
+        _lines("Calls by worker", "Who answered, a second.", "reqps", _by(BY, CALLS)),
         _lines(
             "Calls by status",
             "What clients were told, a second; none: they left before.",
@@ -81,7 +89,7 @@ PASSED = Row(
             "From giving a call to a worker to the first byte of its answer.",
             "s",
             tuple(
-                Query(quantile(share, FIRST_BYTE, "worker"), f"{WORKER} p{100 * share:.0f}")
+                Query(quantile(share, FIRST_BYTE, BY), f"{WORKER} p{100 * share:.0f}")
                 for share in (0.5, 0.99)
             ),
             width=12,
@@ -103,14 +111,14 @@ LOAD = Row(
             "Share of the window",
             "Calls of a worker as a share of what it runs at once; above 1 they queue there.",
             "percentunit",
-            f"sum by (worker) ({series('anychip_router_worker_calls')})"
-            f" / sum by (worker) ({series('anychip_router_worker_window')})",
+            f"sum by ({BY}) ({series('anychip_router_worker_calls')})"
+            f" / sum by ({BY}) ({series('anychip_router_worker_window')})",
         ),
         _lines(
             "Prompt tokens in flight",
             "Prompt tokens of the calls that a worker is answering.",
             "short",
-            f"sum by (worker) ({series('anychip_router_worker_prompt_tokens')})",
+            f"sum by ({BY}) ({series('anychip_router_worker_prompt_tokens')})",
         ),
     ),
 )
@@ -129,7 +137,7 @@ TROUBLE = Row(
             "Tries that failed",
             "By how they failed, a second; left: the client did.",
             "reqps",
-            _by("worker, result", TRIES, 'result!="answered"'),
+            _by(f"{BY}, result", TRIES, 'result!="answered"'),
             f"{WORKER} {{{{result}}}}",
         ),
         _lines(
@@ -143,7 +151,7 @@ TROUBLE = Row(
             "Breaker openings",
             "Workers taken out for failing too often in a row, a second.",
             "ops",
-            _by("worker", "anychip_router_breaker_openings_total"),
+            _by(BY, "anychip_router_breaker_openings_total"),
         ),
         _lines(
             "Rule fallbacks",

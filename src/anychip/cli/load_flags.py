@@ -31,6 +31,15 @@ def flag(
 class LoadOptions:
     """The load that is made of a trace."""
 
+    requests: int | None = declared(
+        None,
+        Flag(
+            ("--requests", "--limit"),
+            _GROUP,
+            "the first N of the trace alone [all]; --limit is its older name",
+            low=1,
+        ),
+    )
     speed: float = declared(
         1.0, flag("--speed", "of the time axis: 2 sends twice as fast", "X", low=1e-6, high=1e6)
     )

@@ -39,7 +39,6 @@ class ReplayOptions(LoadOptions):
             high=4096,
         ),
     )
-    limit: int | None = declared(None, _flag("--limit", "the first N requests alone", low=1))
     exact: bool = declared(
         False, _flag("--exact", "have the recorded tokens answered (serve --allow-exact-replay)")
     )
@@ -84,7 +83,7 @@ def add_arguments() -> FlagParser:
     parser.show_examples(
         "anychip replay record.jsonl --url http://127.0.0.1:30000",
         "anychip replay record.jsonl --url http://127.0.0.1:30000 --exact --speed 2",
-        "anychip replay mooncake.jsonl --url URL --scale-input 0.05 --scale-output 0.1 --limit 200",
+        "anychip replay mooncake.jsonl --url URL --scale-input 0.05 --max-output 50 --requests 200",
         "anychip replay azure.csv --url URL --max-input 400 --max-output 50 --slo-ttft 500",
     )
     return parser
@@ -131,7 +130,7 @@ def _wish(file: Path, options: ReplayOptions, key: str | None) -> Wish:
         url=options.url,
         model=options.model,
         key=key,
-        limit=options.limit,
+        limit=options.requests,
         speed=options.speed,
         closed=options.closed_loop,
         shape=Shape(

@@ -48,9 +48,6 @@ class TuneOptions(LoadOptions):
     repeats: int = declared(
         3, _flag("--repeats", "runs of each configuration; fewer: wider intervals", low=2, high=100)
     )
-    requests: int | None = declared(
-        None, _flag("--requests", "the first N of the trace alone [all]", low=1)
-    )
     objective: str = declared(
         "throughput",
         Flag(

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from anychip.contract.build import Finding, Verdict
 from anychip.contract.demangle import demangled
 from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
 
@@ -35,10 +34,11 @@ BUILD_TIMEOUT = 600.0
 """Seconds that one call of the compiler may take."""
 JOBS = 4
 """Files that are compiled at a time."""
+TURNS = 5
+"""How often one library is compiled where its sources change meanwhile, before that is an error."""
 
 _SAID = re.compile(r"(?:fatal )?error: .+|undefined reference to .+|cannot find .+")
 """Where a compiler or a linker says what is wrong."""
-_NO_HEADER = re.compile(r"error: '?([^\s':]+)'?(?:: No such file| file not found)")
 _REFERENCE = re.compile(r"undefined reference to [`']([^']+)'")
 
 
@@ -105,11 +105,11 @@ def undefined_in(error: ChipError) -> tuple[str, ...]:
 
 
 def compiler_version(chip: str) -> str:
-    """What the compiler says about itself, or why there is none."""
+    """What the compiler says about itself, or that there is none: nobody may need one."""
     try:
         return find_compiler(chip).version
-    except NoCompiler as error:
-        return error.fact.text
+    except NoCompiler:
+        return "none found"
 
 
 def processor() -> str:
@@ -206,34 +206,6 @@ def link_arguments(libraries: Sequence[Path]) -> tuple[str, ...]:
     return (*searched, *names, *whole)
 
 
-def look(order: BuildOrder, *, cache_dir: Path) -> tuple[Finding, ...]:
-    """Compiler there, library built, what was left out of it; without building."""
-    try:
-        compiler = find_compiler(order.chip)
-    except NoCompiler as error:
-        return (Finding("C++ compiler", Verdict.BAD, error.fact.text, "install g++"),)
-    found = [Finding("C++ compiler", Verdict.GOOD, compiler.version)]
-    path, step = (
-        cached_library(order, cache_dir=cache_dir, compiler=compiler),
-        f"anychip build {order.chip}",
-    )
-    if not is_intact(path):
-        text = f"not built yet, or for other sources or another SDK, in {cache_dir}"
-        return (*found, Finding("kernels", Verdict.UNKNOWN, text, step))
-    found.append(Finding("kernels", Verdict.GOOD, str(path)))
-    for name, why in left_out(path).items():
-        text = f"{name} is left out, what is in it will be missing: {why}"
-        found.append(Finding("kernels", Verdict.UNKNOWN, text, _with(order, name, why)))
-    return tuple(found)
-
-
-def _with(order: BuildOrder, name: str, why: str) -> str:
-    """What to do about an optional source that was left out."""
-    header = _NO_HEADER.search(why)
-    way_out = f"for {header[1] if header else name}: {order.way_out}"
-    return f"{way_out if order.way_out else f'mend {name}'}; or go without {name}"
-
-
 def compile_library(
     order: BuildOrder,
     *,
@@ -244,20 +216,26 @@ def compile_library(
     """The shared library of these sources, from the cache or built now.
 
     progress: called with one line of text now and then; not at all on a hit. A library that is
-    damaged is built again. Raises NoCompiler, or ChipError (build) with what the compiler said
-    (kernel failure), or naming a folder that cannot be used (invalid argument).
+    damaged is built again, and so is one whose sources changed while they were compiled (TURNS
+    times): it may be a mixture, which no key stands for. Raises NoCompiler, or ChipError (build)
+    with what the compiler said (kernel failure), or naming a folder that cannot be used (invalid
+    argument).
     """
     found = find_compiler(order.chip, compiler)
-    target = cached_library(order, cache_dir=cache_dir, compiler=found)
-    if is_intact(target):
-        refuse_shared(order.chip, target.parent)
-        return target
-    with _locked(order.chip, target):
-        if not is_intact(target):
-            if target.exists():
+    for _ in range(TURNS):
+        target = cached_library(order, cache_dir=cache_dir, compiler=found)
+        if is_intact(target):
+            refuse_shared(order.chip, target.parent)
+            return target
+        with _locked(order.chip, target):
+            if not is_intact(target) and target.exists():
                 progress(f"{target} is damaged (its digest differs or is missing): building again")
-            _build(order, found, target, progress)
-    return target
+            if is_intact(target) or _build(order, found, target, progress):
+                return target
+        progress(f"sources of {order.name} changed while they were compiled: compiling again")
+    folders = ", ".join(sorted({str(source.parent) for source in order.sources}))
+    text = f"sources in {folders} changed in each of {TURNS} turns of compiling {order.name}: "
+    raise build_error(order.chip, f"{text}start again when nothing writes there any more")
 
 
 def refuse_shared(chip: str, folder: Path) -> None:
@@ -287,15 +265,20 @@ def _locked(chip: str, target: Path) -> Iterator[None]:
 
 def _build(
     order: BuildOrder, compiler: Compiler, target: Path, progress: Callable[[str], None]
-) -> None:
-    """Call it under the library's lock: a folder of an earlier build was left by a killed one."""
+) -> bool:
+    """Call it under the library's lock: a folder of an earlier build was left by a killed one.
+
+    False, and nothing is kept, where the sources are no longer those that the target stands for.
+    """
     prefix = f".build-{target.stem}-"
     try:
         for abandoned in target.parent.glob(f"{prefix}*"):
             shutil.rmtree(abandoned)
         with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as folder:
             bench = _Bench(order, compiler, Path(folder), progress)
-            library = bench.library()
+            library = bench.library_for(target)
+            if library is None:
+                return False
             library.chmod(0o700)
             beside = {
                 _digest_of(target): f"{_digest(library)}  {target.name}\n",
@@ -309,6 +292,7 @@ def _build(
     except OSError as error:
         problem = f"is not writable ({error.strerror})"
         raise _folder_error(order.chip, target.parent, problem) from error
+    return True
 
 
 @dataclass
@@ -320,6 +304,27 @@ class _Bench:
     folder: Path
     progress: Callable[[str], None]
     left_out: dict[str, str] = field(default_factory=dict)
+
+    def library_for(self, target: Path) -> Path | None:
+        """The library, or None where the sources changed meanwhile: errors may be a mixture's too.
+
+        Raises ChipError, as `library` does.
+        """
+        try:
+            library = self.library()
+        except ChipError:
+            if self._stands_for(target):
+                raise
+            return None
+        return library if self._stands_for(target) else None
+
+    def _stands_for(self, target: Path) -> bool:
+        """Whether the sources, as they lie there now, are still those of this target."""
+        try:
+            now = cached_library(self.order, cache_dir=target.parent, compiler=self.compiler)
+        except FileNotFoundError:  # removed or renamed meanwhile: the next turn names it
+            return False
+        return now == target
 
     def library(self) -> Path:
         """Compile all and link them. Raises ChipError, not for an optional source."""

@@ -18,8 +18,8 @@ import msgspec
 
 from anychip.engine.messages import ProfileEnded, ProfileWish
 from anychip.engine.profile_stacks import OpenSlice, Stacks
-from anychip.ops.bind import BoundCall
 from anychip.plan import StepPlan
+from anychip.run.programs import KeptCall
 
 log = logging.getLogger("anychip.engine")
 
@@ -110,9 +110,9 @@ class Profile:
         if self.wish.steps is not None and self._steps >= self.wish.steps:
             self.end("steps")
 
-    def operator(self, call: BoundCall, begin: float, end: float) -> None:
+    def operator(self, call: KeptCall, begin: float, end: float) -> None:
         """See StepWatch."""
-        spec = call.call.spec
+        spec = call.spec
         shapes = {name: list(tensor.shape) for name, tensor in spec.outputs.items()}
         args = {"implementation": call.implementation.id, "shapes": shapes, "timing": "waited for"}
         self._add(_OPERATORS, spec.op, begin, end, args)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 import uvicorn
 from starlette.types import ASGIApp
 
-from anychip.http.http_server import HttpServer
+from anychip.http.http_server import HttpProtocol, HttpServer
 from anychip.http.listening import refused, url_of
 from anychip.http.stop import Stop
 
@@ -57,7 +57,7 @@ def _configured(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

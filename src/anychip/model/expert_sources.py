@@ -112,25 +112,20 @@ def _part(layer: LayerTensors, expert: int, role: str, shape: tuple[int, int]) -
         return Part(f"{layer.tensor(f'expert_{role}').format(e=expert)}.weight", shape)
     (rows, columns), experts = shape, experts_of(layer.config)
     return Part(
-        layer.tensor(f"experts_{role}") + ("" if _is_fused(layer) else ".weight"),
+        layer.tensor(f"experts_{role}") + ("" if layer.naming.experts_in_turn else ".weight"),
         (experts.count, *((columns, rows) if experts.transposed else shape)),
         rows=(expert * rows, rows),
-        permute=_order(role),
+        permute=_order(layer, role),
         transposed=experts.transposed,
     )
 
 
 def _bias(layer: LayerTensors, expert: int, role: str, rows: int) -> Part:
     """One expert's row of the tensor that has all."""
-    name = layer.tensor(f"experts_{role}") + ("_bias" if _is_fused(layer) else ".bias")
+    name = layer.tensor(f"experts_{role}") + ("_bias" if layer.naming.experts_in_turn else ".bias")
     shape = (experts_of(layer.config).count, rows)
-    return Part(name, shape, rows=(expert, 1), permute=_order(role))
+    return Part(name, shape, rows=(expert, 1), permute=_order(layer, role))
 
 
-def _is_fused(layer: LayerTensors) -> bool:
-    """Files that have gate and up in one tensor have no ending on it, and their rows in pairs."""
-    return layer.has("experts_gate_up")
-
-
-def _order(role: str) -> Permute:
-    return "pairs" if role == "gate_up" else "none"
+def _order(layer: LayerTensors, role: str) -> Permute:
+    return "pairs" if role == "gate_up" and layer.naming.experts_in_turn else "none"

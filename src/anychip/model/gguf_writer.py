@@ -20,6 +20,7 @@ Setting = Scalar | Sequence[Scalar]
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {bool: (7, "<?"), int: (5, "<i"), float: (6, "<f")}
 """Python type -> value type and how it is packed: bool, int32, float32."""
+_UNSIGNED = 4, "<I"
 
 
 def write_gguf(
@@ -27,8 +28,9 @@ def write_gguf(
 ) -> None:
     """Write a file whole: a reader meets the old one or the new one, never a part.
 
-    Raises ValueError for an integer beyond int32, an empty list that is no list of texts, a weight
-    format that the file has no number for; OSError.
+    An integer is written as uint32, one below 0 and those of a list as int32: llama.cpp insists on
+    uint32 for sizes. Raises ValueError for an integer beyond that, an empty list that is no list of
+    texts, a weight format that the file has no number for; OSError.
     """
     head = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(settings))]
     head += [_text(key) + _setting(key, value) for key, value in settings.items()]
@@ -58,14 +60,19 @@ def _setting(key: str, value: Setting) -> bytes:
     """Value type and value."""
     try:
         if isinstance(value, (str, bool, int, float)):
-            kind, raw = _scalar(value)
+            kind, raw = _count(value) if type(value) is int and value >= 0 else _scalar(value)
             return struct.pack("<I", kind) + raw
         kinds, raws = zip(*map(_scalar, value), strict=True) if value else ((_STRING,), ())
     except struct.error as error:
-        raise ValueError(f"'{key}': {value!r:.60} does not fit an int32 or a float32") from error
+        raise ValueError(f"'{key}': {value!r:.60} does not fit 32 bits") from error
     if len(set(kinds)) > 1:
         raise ValueError(f"'{key}': {value!r:.60} mixes kinds of elements")
     return struct.pack("<IIQ", _ARRAY, kinds[0], len(value)) + b"".join(raws)
+
+
+def _count(value: int) -> tuple[int, bytes]:
+    kind, packing = _UNSIGNED
+    return kind, struct.pack(packing, value)
 
 
 def _scalar(value: Scalar) -> tuple[int, bytes]:

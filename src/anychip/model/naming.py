@@ -30,6 +30,9 @@ class Naming:
     logarithms: frozenset[str] = field(default_factory=frozenset)
     """Roles whose tensor is log(-x) of what the network takes."""
     optional: Mapping[str, str] = field(default_factory=dict)
+    experts_in_turn: bool = False
+    """Tensors of all experts have no ending, and rows of gate and up take turns; else gate is first
+    where one tensor has both."""
 
     def called(self, **roles: str) -> Naming:
         """The same with some roles spelled otherwise or added."""
@@ -71,6 +74,8 @@ HF_EXPERTS = HF.called(
     shared_down="mlp.shared_expert.down_proj",
 )
 """Qwen's mixtures of experts, and those that spell their tensors as they do."""
+GGUF_FUSED_EXPERTS = {"experts_gate_up": "ffn_gate_up_exps"}
+"""What llama.cpp's converter writes with --fuse-gate-up-exps."""
 GGUF = Naming(
     outside={"embedding": "token_embd", "final_norm": "output_norm", "lm_head": "output"},
     layer="blk.{i}.",
@@ -99,8 +104,8 @@ GGUF = Naming(
         "shared_up": "ffn_up_shexp",
         "shared_down": "ffn_down_shexp",
     },
-    optional={"query_key_value": "attn_qkv"},
+    optional={"query_key_value": "attn_qkv", **GGUF_FUSED_EXPERTS},
 )
-"""Some files have query, key and value in one tensor."""
+"""Some files have query, key and value in one tensor, or gate and up of all experts."""
 GGUF_PAIRED = replace(GGUF, query_key="ggml-rope")
 """Families whose query and key rows ggml stores in interleaved pairs."""

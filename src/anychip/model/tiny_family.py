@@ -104,14 +104,17 @@ def _write_gguf(
     if family.gguf_names is None:  # none of its GGUF files is read
         raise unsupported(f"format of a written {family.name}", format, PLAIN_FORMATS)
     tensors = tensors_of(family.sources(config, family.gguf_names), format, FLOAT32, seed)
-    metadata = {f"{family.gguf}.{key}": value for key, value in {**_sizes(config), **more}.items()}
+    metadata = {
+        f"{family.gguf}.{key}": value for key, value in {**gguf_sizes(config), **more}.items()
+    }
     path = folder / "model.gguf"
     write_gguf(path, {"general.architecture": family.gguf, **metadata}, tensors)
     _check_same(path, config)
     return path
 
 
-def _sizes(config: ModelConfig) -> dict[str, Setting]:
+def gguf_sizes(config: ModelConfig) -> dict[str, Setting]:
+    """What a GGUF file says of sizes and rotation; keys without the architecture."""
     rope = config.rope
     return {
         "vocab_size": config.vocab_size,

@@ -103,6 +103,7 @@ async def server_info(request: Request) -> Response:
         {
             "version": __version__,
             "router": True,
+            "instance_id": desk.id,
             "config": config,
             "state": "draining" if desk.draining else "ready",
             "live_requests": len(desk.live),

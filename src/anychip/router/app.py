@@ -12,6 +12,7 @@ from anychip.http.auth import KeyCheck, OriginCheck
 from anychip.http.errors import ApiError, on_api_error, on_crash, on_http_error
 from anychip.http.limits import CallLimit
 from anychip.http.stream import CutAtTheEnd
+from anychip.http.upgrade import PlainHttp
 
 from . import about, admin
 from .asking import ROUTED
@@ -52,6 +53,7 @@ def build_app(desk: Desk) -> Starlette:
             Middleware(CutAtTheEnd, draining=lambda: desk.draining),
             Middleware(OriginCheck, bound_host=config.host),
             Middleware(KeyCheck, access=desk.access),
+            Middleware(PlainHttp),
             Middleware(CallLimit, most=config.max_concurrent_requests, retry_after=lambda: 1),
         ],
         exception_handlers={

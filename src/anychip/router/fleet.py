@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 
 from anychip.flags import ConfigError
@@ -11,6 +12,7 @@ from anychip.http.relay import Headers, Relay
 from anychip.settings.router import HealthSettings, WorkerPlace
 
 from .choosing import Policy
+from .departed import Departed
 from .load_book import LoadBook
 from .looking import NotReady, Unwell, look
 from .telemetry import State, TelemetryHub, TryError, WorkerView
@@ -40,7 +42,8 @@ class Fleet:
         self._policy, self._hub = policy, hub
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, State] = {}
-        hub.follow(self.views)
+        self._departed = Departed(time.monotonic)
+        hub.follow(self.views, self.chip_of)
 
     def add(self, place: WorkerPlace) -> Worker:
         """A worker more; it is looked at from now on. ConfigError where there is such a one."""
@@ -73,6 +76,7 @@ class Fleet:
             self._tasks.pop(name).cancel()
             self._told.pop(name, None)
             worker.gone()
+            self._departed.left(name, worker.facts.chip)
             self._policy.forget(name)
             log.info("worker %s: removed", name)
         return self.book.of(name).calls
@@ -87,12 +91,20 @@ class Fleet:
             await asyncio.wait(tasks)
 
     def views(self) -> Sequence[WorkerView]:
-        """For the metrics."""
+        """For the metrics: those that were removed not long ago too."""
         found = []
         for worker in self.workers.values():
             load, facts = self.book.of(worker.name), worker.facts
             found.append(WorkerView(worker.name, worker.state, *load, facts.window, facts.chip))
+        for name, chip in self._departed.now().items():
+            if name not in self.workers:
+                found.append(WorkerView(name, "gone", *self.book.of(name), None, chip))
         return found
+
+    def chip_of(self, name: str) -> str | None:
+        """What the worker of this name told of its chip."""
+        worker = self.workers.get(name)
+        return None if worker is None else worker.facts.chip
 
     def ready(self) -> list[Worker]:
         """Those that calls may be given to."""
@@ -129,16 +141,18 @@ class Fleet:
         me = asyncio.current_task()
         while True:
             reason = worker.reason
-            await self._look(worker)
+            twice = await self._look(worker)
             # Before Python 3.12 wait_for loses a cancellation that meets the end of its wait.
             if self._tasks.get(worker.name) is not me:
                 return
             self._tell(worker)
             if worker.state == "starting" and worker.reason != reason:
-                log.info("worker %s: not ready yet: %s", worker.name, worker.reason)
+                level = logging.WARNING if twice else logging.INFO
+                log.log(level, "worker %s: not ready yet: %s", worker.name, worker.reason)
             await asyncio.sleep(worker.pause_s)
 
-    async def _look(self, worker: Worker) -> None:
+    async def _look(self, worker: Worker) -> bool:
+        """Whether it is refused: another worker is the same server."""
         limit_s = self._health.health_check_timeout_s
         try:
             facts = await look(self._relay, worker.place.url, self.headers, limit_s)
@@ -150,9 +164,25 @@ class Fleet:
             log.error("worker %s could not be looked at", worker.name, exc_info=error)
             worker.looks_unwell(f"the look itself failed ({type(error).__name__})")
         else:
+            twin = self._twin(worker, facts.server)
+            if twin is not None:
+                worker.says_not_ready(
+                    f"it is the same server as {twin.name!r} at {twin.place.url}, which would get "
+                    f"twice the calls that it has room for: DELETE /workers/{worker.name}"
+                )
+                return True
             if worker.looked(facts):
                 log.info("worker %s was started again: its cache is empty", worker.name)
                 self._policy.forget(worker.name)
+        return False
+
+    def _twin(self, worker: Worker, server: str | None) -> Worker | None:
+        """Another worker that has calls of this very server."""
+        for other in self.workers.values():
+            known = server is not None and other.facts.server == server
+            if known and other is not worker and other.state in ("ready", "draining"):
+                return other
+        return None
 
     def _tell(self, worker: Worker) -> None:
         """Each change once: a look and a call may find the same one."""

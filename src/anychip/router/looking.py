@@ -13,6 +13,8 @@ from .worker import Facts
 
 MOST_BYTES = 8 << 20
 """Of an answer about the worker itself."""
+MOST_LETTERS = 64
+"""Of a name in it that is passed on."""
 
 
 class Unwell(Exception):
@@ -83,18 +85,25 @@ async def _models(relay: Relay, base: str, headers: Headers) -> dict[str, dict[s
 
 def _facts(cards: dict[str, dict[str, Any]], told: dict[str, Any]) -> Facts:
     """Of a server of ours, and of SGLang's, which tells some of it in other words."""
-    engine, pids = told.get("engine"), told.get("pids")
+    engine, pids, server = told.get("engine"), told.get("pids"), _word(told.get("instance_id"))
     if not isinstance(engine, dict):
-        return Facts(cards, window=_count(told.get("max_running_requests")))
+        window = _count(told.get("max_running_requests"))
+        return Facts(cards, window=window, instance=server, server=server)
     pages, size = _count(engine.get("pages")), _count(engine.get("page_size"))
-    chip = engine.get("backend")
     return Facts(
         cards,
-        chip=chip if isinstance(chip, str) else None,
+        chip=_word(engine.get("backend")),
         window=_count(engine.get("max_running")),
         cache_tokens=pages * size if pages and size else None,
-        instance=repr(sorted(pids.items())) if isinstance(pids, dict) else None,
+        instance=f"{server} {sorted(pids.items())}" if isinstance(pids, dict) else server,
+        server=server,
     )
+
+
+def _word(value: object) -> str | None:
+    """A name that may stand in a label or a log line."""
+    fits = isinstance(value, str) and 0 < len(value) <= MOST_LETTERS and value.isprintable()
+    return value if fits and isinstance(value, str) else None
 
 
 def _count(value: object) -> int | None:

@@ -12,13 +12,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from anychip.http.call_record import CallRecord
 from anychip.http.errors import ApiError, unavailable
+from anychip.http.event_edge import EventEdge, id_in
 from anychip.http.relay import Answer, BadGateway, BrokenOff, Headers, Passed
 from anychip.http.stream import ClientGone, until_gone
 
 from .asking import Ask
 from .choosing import Choice
 from .desk import Desk
-from .event_edge import EventEdge, id_in
 from .holders import Owned
 from .picking import RETRY_S
 from .telemetry import CallWatch, TryError

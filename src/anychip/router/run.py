@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-import uvloop
 
 from anychip.config import RouterConfig
 from anychip.engine.messages import StartError
@@ -17,14 +15,14 @@ from anychip.http.access_log import open_access_log
 from anychip.http.answering import answer, drain
 from anychip.http.exposure import open_to_all
 from anychip.http.keys import Access, open_access
-from anychip.http.listening import bind
 from anychip.http.log_setup import set_up_log
 from anychip.http.observed import Observed
 from anychip.http.relay import Relay
+from anychip.http.serving import serve_until_signal
 from anychip.http.stop import Stop
 from anychip.http.telling import Telling
 from anychip.http.tls import open_tls
-from anychip.signals import STOPPED, Ending, answered
+from anychip.signals import STOPPED
 
 from .app import build_app, route_of
 from .choosing import PolicyOptions
@@ -50,23 +48,12 @@ def serve(config: RouterConfig) -> int:
     rules = _rules(config)
     set_up_log(config.log_level, as_json=config.log_format == "json")
     try:
-        with bind(config.host, config.port) as listening, answered() as ending:
-            return uvloop.run(_serve_until_signal(config, rules, listening, ending))
+        return serve_until_signal(
+            config.host, config.port, partial(run_router, config, rules=rules)
+        )
     except StartError as error:
         log.critical("cannot start: %s", error)
         return 1
-
-
-async def _serve_until_signal(
-    config: RouterConfig, rules: list[Rule], listening: socket.socket, ending: Ending
-) -> int:
-    stop, loop, code = Stop(), asyncio.get_running_loop(), 1
-    ending.react = lambda number: loop.call_soon_threadsafe(stop)
-    try:
-        code = await run_router(config, listening, stop, rules=rules)
-        return code
-    finally:
-        ending.finish(code)
 
 
 async def run_router(

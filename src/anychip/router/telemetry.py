@@ -68,5 +68,7 @@ class TelemetryHub(Protocol):
     def breaker_opened(self, worker: str) -> None:
         """It failed too often in a row, and is sick now."""
 
-    def follow(self, workers: Callable[[], Sequence[WorkerView]]) -> None:
-        """Where the metrics ask for the workers."""
+    def follow(
+        self, workers: Callable[[], Sequence[WorkerView]], chip_of: Callable[[str], str | None]
+    ) -> None:
+        """Where the metrics ask for the workers, and for the chip of one that is called so."""

@@ -14,7 +14,8 @@ from anychip.http.tracing import fail, wall
 
 from .asking import Ask
 from .choosing import Choice
-from .metrics.figures import RouterFigures
+from .metrics.catalogue import UNKNOWN
+from .metrics.figures import NO_WORKER, RouterFigures, Who
 from .metrics.registry import RouterMetrics
 from .telemetry import CallWatch, RawHeaders, TryError, WorkerView
 from .tracing import RouterTracing, context_headers
@@ -31,18 +32,25 @@ class Telemetry:
     def __init__(self, tracing: RouterTracing | None = None) -> None:
         self.metrics = RouterMetrics()
         self.tracing = tracing
+        self._chip_of: Callable[[str], str | None] = lambda name: None
 
     def begun(self, record: CallRecord, route: str, ask: Ask) -> CallWatch:
         """See TelemetryHub."""
-        return _Watch(self.metrics.figures, self.tracing, record, (route, ask))
+        return _Watch(self.metrics.figures, self.tracing, record, (route, ask), self.who)
+
+    def who(self, worker: str) -> Who:
+        """The worker's labels."""
+        return worker, self._chip_of(worker) or UNKNOWN
 
     def breaker_opened(self, worker: str) -> None:
         """See TelemetryHub."""
-        self.metrics.figures.breakers[(worker,)] += 1
+        self.metrics.figures.breakers[self.who(worker)] += 1
 
-    def follow(self, workers: Callable[[], Sequence[WorkerView]]) -> None:
+    def follow(
+        self, workers: Callable[[], Sequence[WorkerView]], chip_of: Callable[[str], str | None]
+    ) -> None:
         """See TelemetryHub."""
-        self.metrics.workers = workers
+        self.metrics.workers, self._chip_of = workers, chip_of
 
 
 class _Watch:
@@ -54,20 +62,21 @@ class _Watch:
         tracing: RouterTracing | None,
         record: CallRecord,
         asked: tuple[str, Ask],
+        who_is: Callable[[str], Who],
     ) -> None:
         self._figures, self._record = figures, record
         self._route, self._ask = asked
         self._tracing = tracing if tracing is not None and tracing.is_open(record) else None
         self._span: Span | None = None
-        self._worker: str | None = None
+        self._who_is, self._who = who_is, NO_WORKER
         self._began = 0.0
         self._failed: TryError | None = None
 
     def tried(self, attempt: int, choice: Choice) -> None:
         """See CallWatch."""
-        self._began, self._worker = time.monotonic(), choice.name
+        self._began, self._who = time.monotonic(), self._who_is(choice.name)
         retry = (self._failed or "refused") if attempt else None
-        self._figures.chosen(self._ask, choice, retry)
+        self._figures.chosen(self._ask, choice, self._who[1], retry)
         with self._watched():
             if self._tracing is not None:
                 attributes: Attributes = {
@@ -90,14 +99,15 @@ class _Watch:
     def first_byte(self) -> None:
         """See CallWatch."""
         now = time.monotonic()
-        self._figures.answered_first(self._worker or "", now - self._began)
+        self._figures.answered_first(self._who, now - self._began)
         with self._watched():
             if self._span is not None:
                 self._span.add_event("first byte", timestamp=wall(self._record, now))
 
     def try_ended(self, worker: str, status: int | None, error: TryError | None) -> None:
         """See CallWatch."""
-        self._figures.tries[worker, error or "answered"] += 1
+        name, chip = self._who
+        self._figures.tries[name, chip, error or "answered"] += 1
         self._failed = error
         with self._watched():
             span, self._span = self._span, None
@@ -113,7 +123,7 @@ class _Watch:
 
     def ended(self, status: int | None) -> None:
         """See CallWatch."""
-        self._figures.ended(self._route, self._worker, status)
+        self._figures.ended(self._route, self._who, status)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

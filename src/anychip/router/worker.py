@@ -21,7 +21,8 @@ class Facts:
     """What a worker tells of itself. models: by id, as in /v1/models.
 
     window: calls that it runs at once; cache_tokens: of its whole KV cache; instance: changes where
-    the worker, or its engine, was started again. All None where it does not tell.
+    the worker, or its engine, was started again; server: its id, whatever the address. All None
+    where it does not tell.
     """
 
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Facts:
     window: int | None = None
     cache_tokens: int | None = None
     instance: str | None = None
+    server: str | None = None
 
     def has(self, model: str | None) -> bool:
         """Whether it serves the model. Without a name any is meant."""

@@ -17,7 +17,7 @@ from anychip.ops.decide import Decider, MissingOperator
 from anychip.ops.trace import Program
 from anychip.run.dense import DenseByName, PartsByName
 from anychip.run.model_plan import ModelPlan, trace_step
-from anychip.run.programs import StepProgram
+from anychip.run.programs import StepProgram, kept_calls
 from anychip.run.sizes import Sizes
 
 __all__ = ["CheckCounts", "DenseByName", "Found", "StepChecker"]
@@ -138,7 +138,8 @@ class StepChecker:
             self.found[divergence.kind] = replace(found, kept=self.keep(found))
         self._pace.tell(number, self.checked, time.monotonic() - begun)
         results = program.results
-        return StepProgram(program.launches, results["tokens"], results["logits"], program)
+        tokens, logits, calls = results["tokens"], results["logits"], kept_calls(program)
+        return StepProgram(program.launches, tokens, logits, calls, results)
 
     def close(self) -> None:
         """Give back the scratch."""

@@ -117,7 +117,7 @@ class Told:
 
 def read_told(program: StepProgram, memory: Memory) -> Told:
     """Wait for the probabilities of a step."""
-    results = program.bound.results
+    results = program.results
     rows = results["logprob"].shape[0]
     top = results["top_ids"].shape[1] if "top_ids" in results else 0
     told = Told(

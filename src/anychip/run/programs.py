@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anychip.contract.operators import Launch
+from anychip.contract.operators import CallSpec, Implementation, Launch
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor
 from anychip.ops.bind import ArenaTooSmall, BoundProgram, Operands, bind
@@ -14,18 +14,34 @@ from anychip.run.model_plan import Decide, ModelPlan, trace_step
 from anychip.run.sizes import KEPT, Sizes
 
 
+@dataclass(frozen=True, slots=True)
+class KeptCall:
+    """What is kept of a bound call. Its tensors are not: hundreds of small objects a program, of
+    which a server keeps hundreds, and the launch has what it needs of them."""
+
+    spec: CallSpec
+    implementation: Implementation
+    launch: Launch
+
+
+def kept_calls(bound: BoundProgram) -> tuple[KeptCall, ...]:
+    """The calls of a program, without their tensors."""
+    return tuple(KeptCall(c.call.spec, c.implementation, c.launch) for c in bound.calls)
+
+
 @dataclass(frozen=True)
 class StepProgram:
     """One step ready to run: its launches (one where the chip captures), tokens and logits.
 
-    late: those that read the masks; they begin with call `late_from` of the bound ones, None
-    where there are none.
+    calls, results: of the bound program. late: those launches that read the masks; they begin
+    with call `late_from`, None where there are none.
     """
 
     launches: tuple[Launch, ...]
     tokens: Tensor
     logits: Tensor
-    bound: BoundProgram
+    calls: tuple[KeptCall, ...]
+    results: dict[str, Tensor]
     late: tuple[Launch, ...] = ()
     late_from: int | None = None
 
@@ -87,8 +103,9 @@ class Programs:
             bound = bind(traced, self._operands(sizes), self._chip.memory)
         split = len(bound.calls) if traced.late_from is None else traced.late_from
         early, late = self._captured(bound.launches[:split]), self._captured(bound.launches[split:])
-        found = bound.results
-        return StepProgram(early, found["tokens"], found["logits"], bound, late, traced.late_from)
+        found, calls = bound.results, kept_calls(bound)
+        tokens, logits = found["tokens"], found["logits"]
+        return StepProgram(early, tokens, logits, calls, found, late, traced.late_from)
 
     def _captured(self, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
         if self._chip.capture is None or not launches:

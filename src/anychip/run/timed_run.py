@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 from anychip.contract.execution import Queue
 from anychip.figures import OperatorFigures
-from anychip.ops.bind import BoundCall
-from anychip.run.programs import StepProgram
+from anychip.run.programs import KeptCall, StepProgram
 
 FIRST_WITHIN = 32
 """The first step is timed after so many at the latest, so that a short run has figures too."""
 
-Told = Callable[[BoundCall, float, float], None]
+Told = Callable[[KeptCall, float, float], None]
 """(call, begin, end): seconds of `time.monotonic`."""
 
 
@@ -29,7 +28,7 @@ def run_timed(
     before_late: called before those that read the masks. Raises ChipError, as the step would.
     """
     queue.synchronize(None)
-    calls = program.bound.calls
+    calls = program.calls
     late_from = len(calls) if program.late_from is None else program.late_from
     for index, call in enumerate(calls):
         if index == late_from:
@@ -61,8 +60,8 @@ class TimedSteps:
         self._left = self._every
         return True
 
-    def told(self, call: BoundCall, begun: float, ended: float) -> None:
+    def told(self, call: KeptCall, begun: float, ended: float) -> None:
         """Book one call."""
-        found = self.operators.setdefault(call.call.spec.op, OperatorFigures())
+        found = self.operators.setdefault(call.spec.op, OperatorFigures())
         found.seconds += ended - begun
         found.calls += 1

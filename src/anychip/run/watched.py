@@ -8,8 +8,8 @@ from typing import Protocol
 
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.tensor import Buffer, Tensor
-from anychip.ops.bind import BoundCall
 from anychip.plan import StepPlan
+from anychip.run.programs import KeptCall
 
 
 class StepWatch(Protocol):
@@ -25,7 +25,7 @@ class StepWatch(Protocol):
     def step(self, plan: StepPlan, begin: float, end: float) -> None:
         """A step was computed, or failed."""
 
-    def operator(self, call: BoundCall, begin: float, end: float) -> None:
+    def operator(self, call: KeptCall, begin: float, end: float) -> None:
         """A call was launched and waited for."""
 
     def copy(self, nbytes: int, begin: float, end: float, *, into: bool) -> None:

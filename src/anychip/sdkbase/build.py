@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anychip.contract import compile as shop
+from anychip.contract import compile_look
 from anychip.contract.build import Build, Compatibility, Finding, Library, Verdict
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.libraries import Search, explained, look
@@ -215,7 +216,7 @@ class SdkBuild(Build, abstract=True):
         if not sdk.load_order:
             return
         yield from (headers.told(header, terms.way_out) for header in self._headers())
-        shim = shop.look(self._order, cache_dir=self._folder)
+        shim = compile_look.look(self._order, cache_dir=self._folder)
         yield from shim
         built = [Path(f.text) for f in shim if f.name == "kernels" and f.verdict is Verdict.GOOD]
         yield from self._loads(built[0]) if built else (*self._too_few(), *look(self._search))

@@ -13,6 +13,7 @@ from anychip.http.errors import ApiError, on_api_error, on_crash, on_http_error
 from anychip.http.http_calls import HttpCount
 from anychip.http.limits import CallLimit
 from anychip.http.stream import CutAtTheEnd
+from anychip.http.upgrade import PlainHttp
 from anychip.server import health, native
 from anychip.server.messages import count_tokens, create_message
 from anychip.server.openai_chat import chat_completions
@@ -80,6 +81,7 @@ def build_app(service: Service) -> Starlette:
             Middleware(CutAtTheEnd, draining=lambda: service.draining),
             Middleware(OriginCheck, bound_host=config.host),
             Middleware(KeyCheck, access=service.access),
+            Middleware(PlainHttp),
             Middleware(CallLimit, most=config.max_concurrent_requests, retry_after=retry_after),
         ],
         exception_handlers={

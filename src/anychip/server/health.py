@@ -88,6 +88,7 @@ async def server_info(request: Request) -> Response:
     return _json(
         {
             "version": __version__,
+            "instance_id": service.instance_id,
             "model": service.model_name,
             "config": _public_config(service),
             "engine": service.info,

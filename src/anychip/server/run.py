@@ -6,21 +6,19 @@ imported, which a thread does meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
-
-import uvloop
 
 from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
 from anychip.http.keys import open_access
-from anychip.http.listening import bind
 from anychip.http.log_setup import set_up_log
+from anychip.http.serving import serve_until_signal
 from anychip.http.stop import Stop
 from anychip.http.tls import open_tls
 from anychip.server.exposure import exposures
@@ -28,14 +26,12 @@ from anychip.server.opening import Reading, open_service
 from anychip.server.profile_place import check_profiles
 from anychip.server.record_place import check_record
 from anychip.server.telling import open_telling
-from anychip.signals import STOPPED, Ending, answered
+from anychip.signals import STOPPED
 
 if TYPE_CHECKING:
     from anychip.server.service import Service
     from anychip.text.chat import ChatTemplate
     from anychip.text.tokenizer import Tokenizer
-
-__all__ = ["Stop", "run_server", "serve"]
 
 log = logging.getLogger("anychip.server")
 
@@ -50,23 +46,12 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
     """
     set_up_log(config.log_level, as_json=config.log_format == "json")
     try:
-        with bind(config.host, config.port) as listening, answered() as ending:
-            return uvloop.run(_serve_until_signal(config, builder, listening, ending))
+        return serve_until_signal(
+            config.host, config.port, partial(run_server, config, builder=builder)
+        )
     except (StartError, EngineUnavailable) as error:
         log.critical("cannot start: %s", error)
         return 1
-
-
-async def _serve_until_signal(
-    config: ServeConfig, builder: str, listening: socket.socket, ending: Ending
-) -> int:
-    stop, loop, code = Stop(), asyncio.get_running_loop(), 1
-    ending.react = lambda number: loop.call_soon_threadsafe(stop)
-    try:
-        code = await run_server(config, listening, stop, builder=builder)
-        return code
-    finally:
-        ending.finish(code)
 
 
 async def run_server(

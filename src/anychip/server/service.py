@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ class Service:
         self.formats = formats_of(config, template.text)
         self.draining = False
         self.created = int(time.time())
+        self.instance_id = secrets.token_hex(16)
+        """Of this start of the server: by it a router knows one server under two addresses."""
         info: EngineInfo = client.info
         self.model_name = config.served_model_name or info.model_name
         aliases = config.metrics_alias.split(",") if config.metrics_alias else ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from cpu_calls import CpuCalls
+from functools import partial
 
-from anychip.chips.cpu.build_isa import instruction_sets
+import pytest
+from cpu_calls import LEVELS, CpuCalls
+
+from anychip.chips.cpu.build_isa import EMULATED
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +31,13 @@ def cpu(chips):
     return chips()
 
 
-@pytest.fixture(params=instruction_sets(), scope="session")
+@pytest.fixture(params=LEVELS, scope="session")
 def each(request, chips):
-    """The chip held to each instruction set that this processor has."""
+    """The chip held to each instruction set that this processor can run."""
     return chips(isa=request.param)
+
+
+@pytest.fixture(params=["auto", *(isa for isa in LEVELS if isa == EMULATED)], scope="session")
+def best(request, chips):
+    """Opens a chip with options at the best instruction set; then over emulated tiles."""
+    return partial(chips, isa=request.param)

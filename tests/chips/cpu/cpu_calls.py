@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from anychip.chips.cpu.build_isa import instruction_sets, runnable_sets
 from anychip.chips.cpu.registration import CpuChip
 from anychip.contract.cache import CacheView, spec_over
 from anychip.contract.catalogue import CATALOGUE
@@ -25,6 +26,8 @@ DTYPES = {
 }
 NUMPY = {dtype: array for array, dtype in DTYPES.items()}
 LINEAR = frozenset({WeightUse.LINEAR})
+LEVELS = instruction_sets() if "amx" in instruction_sets() else runnable_sets()
+"""Instruction sets that the operators are tried at; tiles are emulated where there are none."""
 
 
 class CpuCalls:

@@ -13,6 +13,7 @@ from hashlib import sha256
 import pytest
 
 from anychip.contract.compile import (
+    TURNS,
     BuildOrder,
     NoCompiler,
     cache_key,
@@ -140,3 +141,51 @@ def test_a_compiler_that_cannot_run_is_not_the_folders_fault(order, tmp_path):
     compiler.chmod(0o700)
     with pytest.raises(ChipError, match="vanishing cannot be run: No such file"):
         build(order, tmp_path / "cache", compiler=str(compiler))
+
+
+def editing_compiler(folder, seven, times):
+    """A compiler beside which the header is edited, behind its first `times` calls for an object:
+    it has 8, 9 ... for seven from then on."""
+    script = folder / "editing"
+    script.write_text(
+        f"""#!/bin/sh
+case "$*" in *" -c "*)
+    done=$(cat {folder}/done 2>/dev/null || echo 0)
+    {find_compiler("some").path} "$@"; status=$?
+    if [ "$done" -lt {times} ]; then
+        echo $((done + 1)) > {folder}/done
+        echo "#define SEVEN $((done + 8))" > {seven}
+    fi
+    exit $status;;
+esac
+exec {find_compiler("some").path} "$@"
+"""
+    )
+    script.chmod(0o700)
+    return str(script)
+
+
+def test_sources_that_change_while_they_are_compiled_are_compiled_again(order, tmp_path):
+    seven, cache, lines = order.sources[0].with_name("seven.h"), tmp_path / "cache", []
+    compiler = editing_compiler(tmp_path, seven, 1)
+    path = build(order, cache, lines, compiler)
+    assert ctypes.CDLL(str(path)).seven() == 8
+    assert list(cache.glob("*.so")) == [path] and is_intact(path)
+    assert sum("changed while they were compiled" in line for line in lines) == 1
+    seven.write_text("#define SEVEN 7\n")
+    assert ctypes.CDLL(str(build(order, cache, compiler=compiler))).seven() == 7
+
+
+def test_an_error_of_sources_that_changed_meanwhile_is_not_the_last_word(order, tmp_path):
+    seven = order.sources[0].with_name("seven.h")
+    seven.write_text("#define EIGHT 8\n")
+    path = build(order, tmp_path / "cache", compiler=editing_compiler(tmp_path, seven, 1))
+    assert ctypes.CDLL(str(path)).seven() == 8
+
+
+def test_sources_that_never_rest_are_an_error_with_their_folder(order, tmp_path):
+    seven = order.sources[0].with_name("seven.h")
+    told = rf"sources in {seven.parent} changed in each of {TURNS} turns .*start again"
+    with pytest.raises(ChipError, match=told):
+        build(order, tmp_path / "cache", compiler=editing_compiler(tmp_path, seven, 99))
+    assert not list((tmp_path / "cache").glob("*.so"))

@@ -110,10 +110,12 @@ def test_dtypes(each, dtype, cache):
 
 @pytest.mark.parametrize("dim", [8, 24, 96, 128, 256])
 @pytest.mark.parametrize("heads", [(1, 1), (8, 1), (15, 5), (120, 1)])
-def test_head_sizes(cpu, heads, dim):
-    batch = Batch([75], heads=heads[0], kv_heads=heads[1], dim=dim)
-    for piece in ((0, 0, 75), (0, 74, 75)):
-        assert relative(batch.run(cpu, [piece], {}), dense(batch, *piece, {})) < 2e-6
+def test_head_sizes(best, heads, dim):
+    for dtype, limit in ((F32, 2e-6), (BF16, 1e-2)):
+        sizes = {"heads": heads[0], "kv_heads": heads[1], "dim": dim}
+        batch = Batch([75], dtype=dtype, cache=dtype, **sizes)
+        for piece in ((0, 0, 75), (0, 74, 75)):
+            assert relative(batch.run(best(), [piece], {}), dense(batch, *piece, {})) < limit
 
 
 @pytest.mark.parametrize("attrs", [{}, {"window": 150, "softcap": 5.0}], ids=str)
@@ -145,13 +147,25 @@ def test_one_token_of_many_sequences_has_the_bits_of_a_prompt(each, heads, attrs
     assert relative(last[:1], dense(batch, 0, lens[0] - 1, lens[0], attrs)) < 1e-2
 
 
-def test_bits_do_not_depend_on_pages_or_threads(chips):
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("dim", [24, 40, 96])
+@pytest.mark.parametrize("heads", [(6, 2), (8, 1), (17, 1)])
+def test_bfloat16_in_heads_of_any_size(cpu, heads, dim):
+    """Rows that fill no vector, elements that fill none: as many as there are, and no more."""
+    batch = Batch([131], heads=heads[0], kv_heads=heads[1], dim=dim, dtype=BF16, cache=BF16)
+    whole = batch.run(cpu, [(0, 0, 131)], {})
+    assert relative(whole, dense(batch, 0, 0, 131, {})) < 4e-3
+    for first, last in ((130, 131), (40, 77)):
+        assert same_bits(batch.run(cpu, [(0, first, last)], {}), whole[first:last])
+
+
+def test_bits_do_not_depend_on_pages_or_threads(best, dtype):
     made = []
     for page in (1, 16, 64):
         for threads in (1, 2, 3):
-            batch = Batch([601], page=page)
+            batch = Batch([601], page=page, dtype=dtype, cache=dtype)
             pieces = ([(0, 0, 601)], [(0, 600, 601)])
-            made.append([batch.run(chips(threads=threads), p, {}) for p in pieces])
+            made.append([batch.run(best(threads=threads), p, {}) for p in pieces])
     assert all(same_bits(a, b) for other in made for a, b in zip(made[0], other, strict=True))
     assert same_bits(made[0][0][600:], made[0][1])
 
@@ -163,8 +177,10 @@ def test_a_token_that_sees_nothing_gives_zeros(each):
     assert not y[:3].any() and relative(y[3:], dense(batch, 1, 299, 300, {})) < 2e-6
 
 
-def test_no_tokens(cpu):
-    assert Batch([4]).run(cpu, [(0, 2, 2)], {}).shape == (0, 6, 64)
+def test_no_tokens(best):
+    for dtype in (F32, BF16):
+        batch = Batch([4], dtype=dtype, cache=dtype)
+        assert batch.run(best(), [(0, 2, 2)], {}).shape == (0, 6, 64)
 
 
 def test_pages_outside_of_the_cache_are_refused(cpu):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cpu_calls import BF16, normal, relative, same_bits
+from cpu_calls import BF16, LEVELS, normal, relative, same_bits
 from cpu_weights import FORMATS, make_weight, whole_columns
 
-from anychip.chips.cpu.build_isa import instruction_sets
 from anychip.conform.operator_calls import judged, run_case, spec_of
 from anychip.conform.operator_cases import asked, types_of
 from anychip.contract.weights import WeightUse
@@ -16,7 +15,7 @@ EPS = 1e-5
 LINEAR = frozenset({WeightUse.LINEAR})
 
 
-@pytest.fixture(params=instruction_sets())
+@pytest.fixture(params=LEVELS)
 def cpu(request, chips):
     return chips(threads=2, isa=request.param)
 

@@ -43,7 +43,7 @@ def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(build_isa, "processor_flags", lambda: have)
     assert instruction_sets() == ("avx2", "portable")
-    with pytest.raises(ContractError, match="isa=avx512: this processor has avx2, portable"):
+    with pytest.raises(ContractError, match="isa=avx512: this processor runs avx2, portable"):
         CpuCalls({"isa": "avx512"})
 
 
@@ -169,6 +169,17 @@ def test_the_device_is_tried_in_a_child():
     assert CpuChip.check_device(0, 120, read_options(CpuChip, {})).verdict is Verdict.GOOD
     late = CpuChip.check_device(0, 0.001, read_options(CpuChip, {}))
     assert late.verdict is Verdict.BAD and "0.001 s" in late.text
+
+
+def test_kernels_that_cannot_be_had_are_no_matter_of_patience(without_compiler):
+    options = read_options(CpuChip, {"kernels": "native"})
+    found = CpuChip.check_device(0, 120, options)
+    assert found.verdict is Verdict.BAD and found.step == "anychip build cpu"
+    assert found.text.startswith("cpu, build: ") and "no C++ compiler" in found.text
+
+
+def test_without_a_compiler_nobody_is_asked_for_one_by_the_versions(without_compiler):
+    assert CpuChip.probe({}).versions["compiler"] == "none found"
 
 
 def test_errors_are_mapped():

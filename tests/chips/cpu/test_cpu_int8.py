@@ -35,7 +35,7 @@ def wanted(x, scale, q, static=None):
     return (step * scale.T) * (whole @ q.astype(np.int64).T).astype(np.float32)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 130])
+@pytest.mark.parametrize("rows", [1, 3, 16, 45, 130])
 @pytest.mark.parametrize("static", [None, (0.02, 0), (0.03, -17)], ids=str)
 def test_sums_are_exact_and_meet_their_scales_once(each, static, rows):
     name = "w8a8_static" if static else "w8a8"
@@ -51,6 +51,22 @@ def test_sums_are_exact_and_meet_their_scales_once(each, static, rows):
             assert same_bits(linear[-1:], each.call("linear", x=x[-1:], weight=weight))
             exact = x.astype(np.float64) @ (scale.astype(np.float64) * q).T
             assert 1e-5 < relative(y, exact) < 0.1
+
+
+@pytest.mark.parametrize("k", [576, 100, 1344])
+def test_a_row_of_a_block_does_not_depend_on_its_batch(each, k):
+    """Many rows may take another way through gate and up than few: the bits are the same."""
+    gate_up, down = made(192, k)[0], made(k, 96, seed=3)[0]
+    weights = {
+        "gate_up": each.weight("w8a8", (192, k), gate_up),
+        "down": each.weight("w8a8", (k, 96), down),
+    }
+    given = {"residual": None, "norm": normal(4, k), **weights}
+    x = normal(3, 200, k, dtype=BF16)
+    whole, _ = each.call("mlp_block", {"eps": 1e-5}, x=x, **given)
+    for first, last in ((0, 1), (1, 17), (17, 57), (57, 185), (185, 200)):
+        part, _ = each.call("mlp_block", {"eps": 1e-5}, x=x[first:last], **given)
+        assert same_bits(part, whole[first:last]), (first, last)
 
 
 def test_packed_bytes_are_near_the_files(each):

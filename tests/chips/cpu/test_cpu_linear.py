@@ -47,7 +47,8 @@ def test_odd_columns(each, name, k):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 20])
-def test_rows_may_lie_apart(cpu, rows):
+def test_rows_may_lie_apart(best, rows):
+    cpu = best()
     data, values = make_weight("q4_1", 64, 96)
     weight, x = cpu.weight("q4_1", (64, 96), data), normal(5, rows, 96)
     y = cpu.call("linear", x=cpu.put(x, row_gap=7), weight=weight)
@@ -71,16 +72,18 @@ def test_a_row_does_not_depend_on_its_batch(each, name, dtype):
 
 def widened(each, name, dtype):
     """Whether many rows meet this weight rounded to bfloat16: AMX has no scales."""
-    return each.chip.capabilities().facts["isa"] == "amx" and dtype == BF16 and name[0] == "q"
+    tiles = each.chip.capabilities().facts["isa"].startswith("amx")
+    return tiles and dtype == BF16 and name[0] in "qu"
 
 
-def test_a_row_does_not_depend_on_the_threads(chips):
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BF16], ids=str)
+def test_a_row_does_not_depend_on_the_threads(best, dtype):
     data, _ = make_weight("q8_0", 300, 576)
     for rows in (1, 8, 64):
-        x = normal(7, rows, 576)
+        x = normal(7, rows, 576, dtype=dtype)
         one, two = (
             c.call("linear", x=x, weight=c.weight("q8_0", (300, 576), data))
-            for c in (chips(threads=1), chips(threads=3))
+            for c in (best(threads=1), best(threads=3))
         )
         assert same_bits(one, two)
 

@@ -58,9 +58,9 @@ class Shared:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("rows", [2, 3, 8, 20])
 @pytest.mark.parametrize(("page", "prefix"), PREFIXES)
-def test_a_prefix_that_ends_anywhere(chips, page, prefix, rows, threads):
+def test_a_prefix_that_ends_anywhere(best, page, prefix, rows, threads):
     lens = [prefix + 1 + 37 * i % 150 for i in range(rows)]
-    Shared([(prefix, lens)], page=page).check(chips(threads=threads))
+    Shared([(prefix, lens)], page=page).check(best(threads=threads))
 
 
 @pytest.mark.parametrize("attrs", MASKS, ids=str)
@@ -74,34 +74,34 @@ def test_groups_and_strangers_in_any_order(each, attrs):
 
 @pytest.mark.parametrize("heads", [(1, 1), (4, 1), (20, 1), (15, 5), (16, 16)])
 @pytest.mark.parametrize("rows", [3, 18])
-def test_head_counts(chips, heads, rows):
+def test_head_counts(best, heads, rows):
     shared = Shared([(400, [450] * rows)], heads=heads[0], kv_heads=heads[1], dim=32)
     for threads in (1, 4):
-        shared.check(chips(threads=threads))
+        shared.check(best(threads=threads))
 
 
 @pytest.mark.parametrize("rows", [2, 5])
-def test_spans_that_several_read_at_once(chips, rows):
+def test_spans_that_several_read_at_once(best, rows):
     """Few rows of long contexts, whose spans are tasks of their own."""
     for prefix in (1024, 2048, 2112):
-        Shared([(prefix, [2115 + 512 * i for i in range(rows)])]).check(chips(threads=2))
-        Shared([(prefix, [2115 + 512 * i for i in range(rows)])]).check(chips(threads=16))
+        Shared([(prefix, [2115 + 512 * i for i in range(rows)])]).check(best(threads=2))
+        Shared([(prefix, [2115 + 512 * i for i in range(rows)])]).check(best(threads=16))
 
 
-def test_prefixes_within_prefixes(cpu):
+def test_prefixes_within_prefixes(best):
     """All share some, some share more."""
     shared = Shared([(640, [800] * 4), (512, [700] * 4), (256, [300] * 3)])
     shared.table[4:, :16] = shared.table[0, :16]
-    shared.check(cpu)
+    shared.check(best())
 
 
-def test_tokens_of_one_sequence(cpu):
+def test_tokens_of_one_sequence(best):
     """As where drafted tokens are verified: each sees one position more than the one before."""
     shared = Shared([(320, list(range(317, 323)))])
     shared.table[:], shared.ends = shared.table[5], shared.lens.copy()
     shared.lens[:] = 322
-    shared.check(cpu)
+    shared.check(best())
 
 
-def test_more_groups_than_the_workspace_has_room_for(cpu):
-    Shared([(128, [140, 150]) for _ in range(70)]).check(cpu)
+def test_more_groups_than_the_workspace_has_room_for(best):
+    Shared([(128, [140, 150]) for _ in range(70)]).check(best())

@@ -15,8 +15,12 @@ from starlette.types import Message, Receive, Send
 from anychip import wrong_scheme
 from anychip.address import server_url
 from anychip.bench.load.client import CONNECT_S, import_aiohttp
-from anychip.http.relay import BadGateway, BrokenOff, Passed, Relay, kept, whole_body
+from anychip.http.errors import ApiError
+from anychip.http.event_edge import EventEdge
+from anychip.http.http_server import break_off
+from anychip.http.relay import Answer, BadGateway, BrokenOff, Passed, Relay, kept, whole_body
 from anychip.http.stream import ClientGone, until_gone
+from anychip.http.upgrade import refused_upgrade
 from anychip.record.lines import Privacy, Salt
 from anychip.record.writer import RecordWriter
 
@@ -57,6 +61,10 @@ class RecordingProxy:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One call, from its first byte to its last; it ends where its client leaves."""
+        refused = refused_upgrade(scope["headers"])
+        if refused is not None:
+            await refused.response(scope["path"])(scope, receive, send)
+            return
         body = await whole_body(receive, MOST_BYTES)
         if body is None:
             return  # the client left before it had asked
@@ -65,23 +73,28 @@ class RecordingProxy:
             await _refuse(send, 413, text)
             return
         with suppress(ClientGone):
-            await until_gone(receive, self._pass(scope, body, send))
+            if not await until_gone(receive, self._pass(scope, body, send)):
+                await break_off(scope, receive)
 
-    async def _pass(self, scope: Message, body: bytes, send: Send) -> None:
+    async def _pass(self, scope: Message, body: bytes, send: Send) -> bool:
+        """Whether the answer came to an end, be it an error that says why it is not whole."""
         note = self._note(scope, body)
         error: str | None = "abort"
         try:
             await self._ask(scope, body, send, note)
             error = None
+            return True
         except BadGateway as failure:
             error = "connect"
             place = urlsplit(self.upstream)
             why = await asyncio.to_thread(wrong_scheme.told, place, failure, "--upstream")
             log.warning("%s %s: not passed on: %s", scope["method"], scope["path"], why)
             await _refuse(send, 502, why)
-        except BrokenOff as failure:
-            error = "cut"  # it is broken off for the client as well: nothing ends it
-            log.warning("%s %s: broken off: %s", scope["method"], scope["path"], failure)
+            return True
+        except _Cut as cut:
+            error = "cut"
+            log.warning("%s %s: broken off: %s", scope["method"], scope["path"], cut)
+            return cut.told
         finally:
             if note is not None:
                 note.ended(error)
@@ -94,7 +107,7 @@ class RecordingProxy:
         return Note(self._serial, scope["path"], body, self._began)
 
     async def _ask(self, scope: Message, body: bytes, send: Send, note: Note | None) -> None:
-        """Raises BadGateway before anything was answered, BrokenOff later."""
+        """Raises BadGateway before anything was answered, _Cut later."""
         async with self._relay.ask(self._passed(scope, body)) as answer:
             if note is not None:
                 encoding = answer.header("Content-Encoding").lower()
@@ -106,11 +119,22 @@ class RecordingProxy:
                     "headers": answer.headers,
                 }
             )
-            async for data in answer.pieces():
-                if note is not None:
-                    note.piece(data)
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            edge = EventEdge() if _may_end_in_an_event(answer) else None
+            try:
+                async for data in answer.pieces():
+                    if note is not None:
+                        note.piece(data)
+                    ready = data if edge is None else edge.feed(data)
+                    if ready:
+                        await send({"type": "http.response.body", "body": ready, "more_body": True})
+            except BrokenOff as failure:
+                if edge is not None:
+                    told = ApiError(502, _said(failure), type="proxy_error", code="upstream_lost")
+                    rest = edge.failed(scope["path"], told)
+                    await send({"type": "http.response.body", "body": rest})
+                raise _Cut(str(failure), told=edge is not None) from failure
+            rest = b"" if edge is None else edge.rest()
+            await send({"type": "http.response.body", "body": rest})
 
     def _passed(self, scope: Message, body: bytes) -> Passed:
         target = scope["raw_path"].decode("ascii")
@@ -119,9 +143,28 @@ class RecordingProxy:
         return Passed(scope["method"], self.upstream, target, kept(scope["headers"]), body)
 
 
+class _Cut(Exception):
+    """The server behind did not end its answer. told: a last event says so to the client; whoever
+    gets no events has to see it by the connection, which ends too."""
+
+    def __init__(self, text: str, *, told: bool) -> None:
+        super().__init__(text)
+        self.told = told
+
+
+def _may_end_in_an_event(answer: Answer) -> bool:
+    """Of ours, behind those that came: readable events, and nobody has said how many bytes."""
+    events = answer.header("Content-Type").lower().startswith("text/event-stream")
+    return events and not (answer.header("Content-Encoding") or answer.header("Content-Length"))
+
+
+def _said(text: object) -> str:
+    return f"recording proxy: {text}"
+
+
 async def _refuse(send: Send, status: int, text: str) -> None:
     """An error of the proxy's own, in the form of OpenAI's."""
-    error = {"message": f"recording proxy: {text}", "type": "proxy_error"}
+    error = {"message": _said(text), "type": "proxy_error"}
     body = msgspec.json.encode({"error": error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.chips.cpu.build_isa import compiler_flags, instruction_sets
+from anychip.chips.cpu.build_isa import compiler_flags, runnable_sets
 from anychip.contract.build import Build, Finding, Library, Verdict
 from anychip.contract.compile import (
     BuildOrder,
@@ -20,6 +20,7 @@ from anychip.contract.compile import (
     build_error,
     cached_library,
     compile_library,
+    compiler_version,
     find_compiler,
     is_intact,
 )
@@ -320,7 +321,7 @@ class CpuBuild(Build):
 
     def check(self) -> tuple[Finding, ...]:
         """Instruction set there, library carried or cached, a compiler where one is needed."""
-        isa, there = self._choice.isa, self._choice.isa in instruction_sets()
+        isa, there = self._choice.isa, self._choice.isa in runnable_sets()
         named = Finding("instruction set", Verdict.GOOD if there else Verdict.BAD, isa)
         if self._choice.origin == "compiled":
             return (named, *self._cached())
@@ -359,9 +360,5 @@ class CpuBuild(Build):
 
 
 def versions() -> dict[str, str]:
-    """Measured: numpy, and the compiler or why there is none."""
-    try:
-        compiler = find_compiler(CHIP).version
-    except NoCompiler as error:
-        compiler = error.fact.text
-    return {"numpy": np.__version__, "compiler": compiler}
+    """Measured: numpy, and the compiler, or that there is none."""
+    return {"numpy": np.__version__, "compiler": compiler_version(CHIP)}

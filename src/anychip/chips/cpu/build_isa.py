@@ -10,8 +10,12 @@ _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _AVX2 = ("avx2", "fma", "f16c")
 VNNI = "avx512_vnni"
 _BF16 = (*_AVX2, *_AVX512, "avx512_bf16", VNNI)
+EMULATED = "amx-emulated"
+"""The kernels of amx over tiles in software (kernels/tiles_emulated.h), to work on them without
+such a processor. It runs where it is asked for by name: never chosen, in no wheel."""
 FEATURES: dict[str, tuple[str, ...]] = {
-    "amx": (*_BF16, "amx_tile", "amx_bf16"),
+    "amx": (*_BF16, "amx_tile", "amx_bf16", "amx_int8"),
+    EMULATED: _BF16,
     "avx512bf16": _BF16,
     "avx512": (*_AVX2, *_AVX512),
     "avx2": _AVX2,
@@ -33,7 +37,7 @@ def isas_of(machine: str) -> tuple[str, ...]:
     """The sets that an architecture (as `uname -m` spells it) can have, best first. Every
     aarch64 has NEON; another architecture has what its compiler makes of plain C++."""
     if machine in X86:
-        return tuple(isa for isa in FEATURES if isa != "neon")
+        return tuple(isa for isa in FEATURES if isa not in ("neon", EMULATED))
     return ("neon", "portable") if machine in ARM else ("portable",)
 
 
@@ -55,6 +59,12 @@ def instruction_sets() -> tuple[str, ...]:
     return tuple(i for i in isas_of(platform.machine()) if have.issuperset(FEATURES[i]))
 
 
+def runnable_sets() -> tuple[str, ...]:
+    """Those that may be asked for here: this processor's, and emulated tiles where they can run."""
+    have = instruction_sets()
+    return (*have, EMULATED) if "avx512bf16" in have else have
+
+
 def system_lends_tiles() -> bool:
     """Whether this Linux would let a process use the tile registers of AMX; asks, takes none."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
@@ -72,5 +82,6 @@ def compiler_flags(isa: str, machine: str | None = None) -> tuple[str, ...]:
         baseline = ("-mno-avx",) if (machine or platform.machine()) in X86 else ()
         return (*FLAGS, "-ffp-contract=fast", *baseline)
     spelled = (f.replace("avx512_", "avx512").replace("amx_", "amx-") for f in FEATURES[isa])
-    named = (f"-m{flag}" for flag in spelled) if isa != "neon" else ("-DANYCHIP_NEON",)
-    return (*FLAGS, "-ffp-contract=off", *named)
+    named = tuple(f"-m{flag}" for flag in spelled) if isa != "neon" else ("-DANYCHIP_NEON",)
+    tiles = ("-DANYCHIP_TILES_EMULATED",) if isa == EMULATED else ()
+    return (*FLAGS, "-ffp-contract=off", *named, *tiles)

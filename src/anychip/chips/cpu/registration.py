@@ -18,7 +18,7 @@ from anychip.chips.cpu.build import (
     load_kernels,
     versions,
 )
-from anychip.chips.cpu.build_isa import FEATURES, instruction_sets
+from anychip.chips.cpu.build_isa import EMULATED, FEATURES, instruction_sets, runnable_sets
 from anychip.chips.cpu.capture import CpuCapture
 from anychip.chips.cpu.memory import CpuMemory, CpuTelemetry, CpuWeights, HostStore
 from anychip.chips.cpu.memory_parts import WEIGHT_FORMATS
@@ -28,7 +28,7 @@ from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler
 from anychip.contract.dtype import DType
-from anychip.contract.errors import ChipLayer, ContractError, ErrorFact, ErrorKind
+from anychip.contract.errors import ChipError, ChipLayer, ContractError, ErrorFact, ErrorKind
 from anychip.contract.formats import PLAIN_FORMATS
 from anychip.contract.host import CoreUse, host_facts
 from anychip.contract.operators import Call, CallSpec
@@ -102,6 +102,8 @@ class CpuChip(Chip):
             seen = run_in_child(f"{__name__}:soften_ones", dict(options), timeout)
         except ChildFailed as error:
             return Finding(name, Verdict.BAD, str(error), "run it again with a longer timeout")
+        if isinstance(seen, str):
+            return Finding(name, Verdict.BAD, seen, f"anychip build {CHIP}")
         good = seen == [0.25] * 4
         return Finding(name, Verdict.GOOD if good else Verdict.BAD, f"softmax of ones gave {seen}")
 
@@ -115,7 +117,7 @@ class CpuChip(Chip):
     def capabilities(self) -> Capabilities:
         """float32 and bfloat16 compute; quantized weights stay as they are, given kernels."""
         native = self._kernels is not None
-        dots = self._kernels is not None and self._kernels.isa in ("amx", "avx512bf16")
+        dots = self._kernels is not None and self._kernels.isa in ("amx", EMULATED, "avx512bf16")
         floats = (DType.FLOAT32, DType.BFLOAT16)
         return Capabilities(
             activation_dtypes=floats[::-1] if dots else floats,  # bfloat16 first where it is faster
@@ -150,10 +152,11 @@ def _kernel_choice(values: Mapping[str, Any], cores: int) -> KernelChoice:
             raise _refused(name, values[name], f"say one of {', '.join(offers)}")
     if not 0 <= values["threads"] <= 1024:
         raise _refused("threads", values["threads"], "say 0 to 1024")
-    have = instruction_sets()
-    isa = have[0] if values["isa"] == "auto" else values["isa"]
-    if isa not in have:
-        raise _refused("isa", isa, f"this processor has {', '.join(have)}")
+    isa = instruction_sets()[0] if values["isa"] == "auto" else values["isa"]
+    if isa not in runnable_sets():
+        raise _refused("isa", isa, f"this processor runs {', '.join(runnable_sets())}")
+    if isa == EMULATED:
+        LOG.warning("chip '%s' emulates its tiles: slow, for work on the kernels of amx", CHIP)
     if values["kernels"] == "host" and values["isa"] != "auto":
         raise _refused("isa", isa, "kernels=host is numpy and has none; leave one of them out")
     folder = _build_folder(Path(values["build_dir"] or BUILD_DIR))
@@ -198,9 +201,14 @@ def processor_name() -> str:
     return next(named, platform.machine())
 
 
-def soften_ones(options: Mapping[str, Any]) -> list[float]:
-    """What the child of `check_device` does."""
-    chip = CpuChip(options)
+def soften_ones(options: Mapping[str, Any]) -> list[float] | str:
+    """What the child of `check_device` does. A text is about the build layer, not the device."""
+    try:
+        chip = CpuChip(options)
+    except ChipError as error:
+        if error.fact.layer is not ChipLayer.BUILD:
+            raise
+        return str(error)
     ones, y = (Tensor((1, 4), DType.FLOAT32, buffer=chip.memory.allocate(16)) for _ in range(2))
     chip.memory.copy_in(ones, memoryview(array("f", [1.0] * 4)))
     spec = CallSpec("softmax", {"logits": ones.spec}, {"y": y.spec}, {})

@@ -71,10 +71,13 @@ GPT_OSS = Family(
     hf_class="GptOssForCausalLM",
     hf_type="gpt_oss",
     hf_config=_from_hf,
-    hf_names=HF.called(
-        router="mlp.router",
-        experts_gate_up="mlp.experts.gate_up_proj",
-        experts_down="mlp.experts.down_proj",
+    hf_names=replace(
+        HF.called(
+            router="mlp.router",
+            experts_gate_up="mlp.experts.gate_up_proj",
+            experts_down="mlp.experts.down_proj",
+        ),
+        experts_in_turn=True,
     ),
     gguf="gpt-oss",
     gguf_config=_from_gguf,

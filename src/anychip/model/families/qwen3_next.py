@@ -26,7 +26,7 @@ from anychip.model.layers.attention import attention
 from anychip.model.layers.decoder import decoder
 from anychip.model.layers.delta import delta_layer
 from anychip.model.layers.experts import mixture
-from anychip.model.naming import GGUF, HF_EXPERTS
+from anychip.model.naming import GGUF, GGUF_FUSED_EXPERTS, HF_EXPERTS
 from anychip.model.network import NetworkInputs
 from anychip.model.sources import LayerTensors, WeightSource
 from anychip.ops.trace import Ops
@@ -184,7 +184,7 @@ QWEN3_NEXT = Family(
     ),
     gguf="qwen3next",
     gguf_config=_from_gguf,
-    gguf_names=replace(_GGUF_NAMES, optional={"delta_in": "ssm_in"}),
+    gguf_names=replace(_GGUF_NAMES, optional={"delta_in": "ssm_in", **GGUF_FUSED_EXPERTS}),
     sources=partial(sparse_sources, mixing=_mixing_sources),
     network=_network,
 )

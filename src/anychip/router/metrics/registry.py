@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from anychip.http.families import Families, Samples
 from anychip.router.telemetry import STATES, WorkerView
 
-from .catalogue import CATALOGUE, FIRST_BYTE
-from .figures import RouterFigures
+from .catalogue import CATALOGUE, FIRST_BYTE, NOBODY, UNKNOWN
+from .figures import RouterFigures, Who
 
 ViewWorkers = Callable[[], Sequence[WorkerView]]
 
@@ -39,7 +39,9 @@ class RouterMetrics(Collector):
     def collect(self) -> Iterator[Family]:
         """The metrics of this moment."""
         found, families = self.figures, self._families
-        yield from _of_workers(families, self.workers())
+        workers = self.workers()
+        found.keep({NOBODY, *(one.name for one in workers)})
+        yield from _of_workers(families, workers)
         counters: dict[str, Mapping[Any, float]] = {
             "requests": found.requests,
             "tries": found.tries,
@@ -56,15 +58,19 @@ class RouterMetrics(Collector):
         yield families.one("anychip_router_telemetry_errors_total", found.errors)
 
 
+def _who(one: WorkerView) -> Who:
+    return one.name, one.chip or UNKNOWN
+
+
 def _of_workers(families: Families, workers: Sequence[WorkerView]) -> Iterator[Family]:
     ready = sum(one.state == "ready" for one in workers)
     yield families.one("anychip_router_workers_ready", ready)
     states: Samples = {
-        (one.name, state): float(one.state == state) for one in workers for state in STATES
+        (*_who(one), state): float(one.state == state) for one in workers for state in STATES
     }
     yield families.many("anychip_router_worker_state", states)
-    yield families.many("anychip_router_worker_calls", {(w.name,): w.calls for w in workers})
-    tokens = {(w.name,): w.tokens for w in workers}
+    yield families.many("anychip_router_worker_calls", {_who(w): w.calls for w in workers})
+    tokens = {_who(w): w.tokens for w in workers}
     yield families.many("anychip_router_worker_prompt_tokens", tokens)
-    windows = {(w.name,): w.window for w in workers if w.window is not None}
+    windows = {_who(w): w.window for w in workers if w.window is not None}
     yield families.many("anychip_router_worker_window", windows)

@@ -13,3 +13,13 @@ EXPORT int32_t anychip_ask_for_tiles() {
 #else
 EXPORT int32_t anychip_ask_for_tiles() { return 0; }
 #endif
+
+#ifdef ANYCHIP_TILES_EMULATED
+#include "tiles_emulated.h"
+
+// What the calling thread has asked of its tiles since it began; how many numbers that are.
+EXPORT int64_t anychip_tile_counts(int64_t* counts) {
+  std::memcpy(counts, anychip::emulated::unit.counts, sizeof anychip::emulated::unit.counts);
+  return anychip::emulated::KINDS;
+}
+#endif

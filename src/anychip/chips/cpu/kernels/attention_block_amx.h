@@ -130,8 +130,9 @@ inline void load_values(const uint16_t* v, const Block& b, int64_t dim, const Ah
   stores_are_read();
 }
 
-// Tiles 0 and 1 hold scores, 2 and 3 outputs; 4 rows of keys or values, 5 queries or weights; 6 a row
-// of ones and 7 the sums that it makes of weights.
+// While scores are made tiles 0 and 1 hold them, 5, 2 and 3 queries and 4 rows of keys; while outputs are, 2 and
+// 3 hold them, 5 and 0 weights and 4 and 1 rows of values. 6 holds a row of ones, 7 the sums that it makes of
+// weights.
 class AttentionTiles {
  public:
   AttentionTiles() {
@@ -149,19 +150,34 @@ class AttentionTiles {
   AttentionTiles& operator=(const AttentionTiles&) = delete;
 };
 
-// Scores of half a block, 32 keys, times the queries of a column.
+// gcc spells the number of a tile into the instruction.
+#define SCORE_KEYS(queries)                       \
+  _tile_loadd(4, upper + d, t.keys.stride);       \
+  _tile_dpbf16ps(0, 4, queries);                  \
+  _tile_loadd(4, lower + d, t.keys.stride);       \
+  _tile_dpbf16ps(1, 4, queries);
+
+// Scores of half a block, 32 keys, times the queries of a column. Both halves meet the same queries: the first
+// 64 elements of them, which is all in most models, are kept from the first half to the second.
 inline void score_half(const Turn& t, int64_t half, int64_t dim) {
   const uint16_t *upper = t.keys.at[2 * half], *lower = t.keys.at[2 * half + 1];
   _tile_zero(0);
   _tile_zero(1);
   for (int64_t d = 0; d < dim; d += 32) {
-    _tile_loadd(5, t.column.q + d / 2 * LANES, 64);
-    _tile_loadd(4, upper + d, t.keys.stride);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(4, lower + d, t.keys.stride);
-    _tile_dpbf16ps(1, 4, 5);
+    const float* queries = t.column.q + d / 2 * LANES;
+    if (d == 0) {
+      if (half == 0) _tile_loadd(5, queries, 64);
+      SCORE_KEYS(5)
+    } else if (d == 32) {
+      if (half == 0) _tile_loadd(2, queries, 64);
+      SCORE_KEYS(2)
+    } else {
+      _tile_loadd(3, queries, 64);
+      SCORE_KEYS(3)
+    }
   }
 }
+#undef SCORE_KEYS
 
 inline void store_half(const Turn& t, int64_t half) {
   float* scores = t.scores + half * BLOCK / 2 * LANES;
@@ -176,22 +192,30 @@ inline void score(const Turn& t, int64_t dim) {
   }
 }
 
-// o[32 dims from d][16] += values times weights; on the way, l[16] += the weights.
+// Half a block's weights in a tile times its values: outputs, and with `sums` the weights' own sums.
+#define GATHER_HALF(half, weights, sums)     \
+  _tile_loadd(4, v + (half) * 512, 64);      \
+  _tile_dpbf16ps(2, 4, weights);             \
+  _tile_loadd(1, v + ((half) + 2) * 512, 64); \
+  _tile_dpbf16ps(3, 1, weights);             \
+  if (sums) _tile_dpbf16ps(7, 6, weights);
+
+// o[32 dims from d][16] += values times weights; on the way, l[16] += the weights. They are read for the first
+// dims, and kept for the others.
 inline void gather(const Turn& t, int64_t d) {
   const uint16_t* v = t.values + d * BLOCK;
   float* o = t.column.state.o + d * LANES;
+  if (d == 0) {
+    _tile_loadd(5, t.weights, 64);
+    _tile_loadd(0, t.weights + 16 * LANES, 64);
+    _tile_loadd(7, t.column.state.l, 64);
+  }
   _tile_loadd(2, o, 64);
   _tile_loadd(3, o + 16 * LANES, 64);
-  if (d == 0) _tile_loadd(7, t.column.state.l, 64);
-  for (int64_t half = 0; half < 2; ++half) {
-    _tile_loadd(5, t.weights + half * 16 * LANES, 64);
-    _tile_loadd(4, v + half * 512, 64);
-    _tile_dpbf16ps(2, 4, 5);
-    _tile_loadd(4, v + (half + 2) * 512, 64);
-    _tile_dpbf16ps(3, 4, 5);
-    if (d == 0) _tile_dpbf16ps(7, 6, 5);
-  }
+  GATHER_HALF(0, 5, d == 0)
+  GATHER_HALF(1, 0, d == 0)
 }
+#undef GATHER_HALF
 
 inline void store_output(const Turn& t, int64_t d) {
   float* o = t.column.state.o + d * LANES;

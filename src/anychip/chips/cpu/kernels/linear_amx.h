@@ -59,6 +59,14 @@ inline void widen_scaled(const uint8_t* panel, int64_t first, int64_t count, uin
   }
 }
 
+// Calls body(first, count) for k elements in equal parts, or in one.
+template <class F>
+inline void equal_parts(int64_t k, bool one, F body) {
+  int64_t parts = one ? 1 : (k + TILED_K - 1) / TILED_K, most = k;
+  if (parts > 1) most = round_up((k + parts - 1) / parts, TILE_STEPS);
+  for (int64_t first = 0; first < k; first += most) body(first, k - first < most ? k - first : most);
+}
+
 // A quantized or bfloat16 panel from element k on as bfloat16 pairs.
 template <class Format>
 inline const uint8_t* tiled_panel(const uint8_t* panel, int64_t k, int64_t count, uint8_t* out) {
@@ -66,6 +74,24 @@ inline const uint8_t* tiled_panel(const uint8_t* panel, int64_t k, int64_t count
   if constexpr (Format::SCALED) widen_scaled<Format>(panel, k, count, out);
   return out;
 }
+
+// How tiles see the panels of a format: bytes of one, K in parts, and a part as tiles take it, in scratch if
+// it has to be written.
+template <class Format>
+struct FormatPanels {
+  static constexpr Meet MEET = Meet::PAIRS;
+  static constexpr int64_t SCRATCH = Format::SCALED ? TILED_K * NR * 2 : 64;
+  int64_t k;
+  int64_t bytes() const { return blocks_of<Format>(k) * Format::BYTES; }
+  const uint8_t* part(const uint8_t* panel, int64_t first, int64_t count, uint8_t* scratch) const {
+    return tiled_panel<Format>(panel, first, count, scratch);
+  }
+  // Calls body(first, count). Few rows take K in one: their weights come from memory anyway.
+  template <class F>
+  void parts(int64_t rows, F body) const {
+    equal_parts(k, !Format::SCALED && rows <= FEW_ROWS, body);
+  }
+};
 
 // NR sums a row to results. start() says where the next rows go.
 struct AnyRow {
@@ -163,57 +189,53 @@ struct Part {  // of K, for all rows of a block: [k, k + count) of one panel, it
   const uint8_t *left, *right;
 };
 
-template <bool TWO, class Turn>
+template <Meet MEET, bool TWO, class Turn>
 inline void multiply_turn(const LinearArgs& g, const Part& part, int64_t row, bool few, float* to, Turn& between) {
   int64_t stride = g.x_stride * 2, steps = part.count / TILE_STEPS;
   const uint8_t* x = static_cast<const uint8_t*>(g.x) + row * stride + part.k * 2;
-  few ? multiply_tiles<TWO, Keep::X>(steps, x, stride, part.left, part.right, to, part.k > 0, between)
-      : multiply_tiles<TWO, Keep::WEIGHT>(steps, x, stride, part.left, part.right, to, part.k > 0, between);
+  bool add = part.k > 0;
+  few ? multiply_tiles<MEET, TWO, Keep::X>(steps, x, stride, part.left, part.right, to, add, between)
+      : multiply_tiles<MEET, TWO, Keep::WEIGHT>(steps, x, stride, part.left, part.right, to, add, between);
 }
 
 // Sums go to c, a row of x after the other, and are left to be finished where the part is the last.
-template <class Turn>
-inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, float* c, Turn& between) {
+template <Meet MEET, class Turn>
+inline void multiply_rows(const LinearArgs& g, RowBlock rows, const Part& part, float* c, Tiles& tiles, Turn& between) {
   bool last = part.k + part.count == g.k, few = rows.last - rows.first <= FEW_ROWS;
   bool alone = last && part.k == 0;  // sums of one turn at a time: they are settled before the next are stored
-  int64_t whole = rows.whole(), r = rows.first;
-  auto sums = [&] { return alone ? c : c + (r - rows.first) * NR; };
-  auto left = [&](int count) {
-    if (last) between.leave(r, part.panel, count, sums());
+  int64_t whole = rows.whole();
+  int rest = static_cast<int>(rows.last - whole), upper = rest < 16 ? rest : 16, lower = rest > 16 ? rest - 16 : upper;
+  auto sums = [&](int64_t r) { return alone ? c : c + (r - rows.first) * NR; };
+  auto left = [&](int64_t r, int count) {
+    if (last) between.leave(r, part.panel, count, sums(r));
   };
-  if (r < whole) {
-    Tiles tiles(16, 16);
-    for (; r < whole; r += 32) {
-      multiply_turn<true>(g, part, r, few, sums(), between);
-      left(32);
+  auto whole_turns = [&] {
+    if (whole > rows.first) tiles.take(16, 16);
+    for (int64_t r = rows.first; r < whole; r += 32) {
+      multiply_turn<MEET, true>(g, part, r, few, sums(r), between);
+      left(r, 32);
     }
+  };
+  bool rest_first = tiles.have(upper, lower);  // the shape that the panel before ended with
+  if (!rest_first) whole_turns();
+  if (rest > 0) {
+    tiles.take(upper, lower);
+    if (rest > 16) multiply_turn<MEET, true>(g, part, whole, few, sums(whole), between);
+    if (rest <= 16) multiply_turn<MEET, false>(g, part, whole, few, sums(whole), between);
+    left(whole, rest);
   }
-  int rest = static_cast<int>(rows.last - whole), upper = rest < 16 ? rest : 16;
-  if (rest == 0) return;
-  Tiles tiles(upper, rest - upper);
-  if (rest > 16) multiply_turn<true>(g, part, r, few, sums(), between);
-  if (rest <= 16) multiply_turn<false>(g, part, r, few, sums(), between);
-  left(rest);
-}
-
-// Calls body(k, count) for K in equal parts. Few rows take it in one: their weights come from memory anyway.
-template <class Format, class F>
-inline void for_parts(const LinearArgs& g, RowBlock rows, F body) {
-  bool few = !Format::SCALED && rows.last - rows.first <= FEW_ROWS;
-  int64_t parts = few ? 1 : (g.k + TILED_K - 1) / TILED_K, most = round_up((g.k + parts - 1) / parts, TILE_STEPS);
-  for (int64_t k = 0; k < g.k; k += most) body(k, g.k - k < most ? g.k - k : most);
+  if (rest_first) whole_turns();
 }
 
 // All rows against one panel. ahead: the panel that comes next.
-template <class Format, class Turn>
-void tiled_panel_task(const LinearArgs& g, RowBlock rows, int64_t panel, const uint8_t* ahead, float* c,
-                      Turn& between) {
-  alignas(64) uint8_t widened[Format::SCALED ? TILED_K * NR * 2 : 64];
-  int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
-  between.ask(ahead, bytes, g.k / TILE_STEPS * rows.turns());
-  for_parts<Format>(g, rows, [&](int64_t k, int64_t count) {
-    const uint8_t* b = tiled_panel<Format>(g.weight + panel * bytes, k, count, widened);
-    multiply_rows(g, rows, {panel, k, count, b, b + 64}, c, between);
+template <class Panels, class Turn>
+void tiled_panel_task(const LinearArgs& g, const Panels& panels, RowBlock rows, int64_t panel, const uint8_t* ahead,
+                      float* c, Tiles& tiles, Turn& between) {
+  alignas(64) uint8_t scratch[Panels::SCRATCH];
+  between.ask(ahead, panels.bytes(), g.k / TILE_STEPS * rows.turns());
+  panels.parts(rows.last - rows.first, [&](int64_t k, int64_t count) {
+    const uint8_t* b = panels.part(g.weight + panel * panels.bytes(), k, count, scratch);
+    multiply_rows<Panels::MEET>(g, rows, {panel, k, count, b, b + 64}, c, tiles, between);
   });
 }
 
@@ -233,18 +255,19 @@ struct TileTasks {  // rows in blocks of equal height, panels in groups of equal
   int64_t to(int64_t task) const { return from(task) + each < panels ? from(task) + each : panels; }
 };
 
-template <class Format, class Finish>
-void tile_panels(const LinearArgs& g) {
+// The product; its sums go to copies of `finish`, a task one.
+template <class Panels, class Finish>
+void tile_panels(const LinearArgs& g, const Panels& panels, const Finish& finish) {
   TileTasks cut(g, (g.n + NR - 1) / NR);
-  int64_t bytes = blocks_of<Format>(g.k) * Format::BYTES;
   g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
     alignas(64) float c[MOST_ROWS * NR];
     RowBlock rows = cut.block(task);
     if (rows.first >= rows.last) return;
-    Between<Finish> between{Finish(g)};
+    Between<Finish> between{finish};
+    Tiles tiles;
     for (int64_t p = cut.from(task); p < cut.to(task); ++p) {
-      const uint8_t* ahead = p + 1 < cut.to(task) ? g.weight + (p + 1) * bytes : nullptr;
-      tiled_panel_task<Format>(g, rows, p, ahead, c, between);
+      const uint8_t* ahead = p + 1 < cut.to(task) ? g.weight + (p + 1) * panels.bytes() : nullptr;
+      tiled_panel_task(g, panels, rows, p, ahead, c, tiles, between);
     }
     between.settle();
   });
@@ -252,8 +275,9 @@ void tile_panels(const LinearArgs& g) {
 
 template <class Format>
 void tile_product(const LinearArgs& g) {
-  if (RoundRow::takes(g)) return tile_panels<Format, RoundRow>(g);
-  FloatRow::takes(g) ? tile_panels<Format, FloatRow>(g) : tile_panels<Format, AnyRow>(g);
+  FormatPanels<Format> panels{g.k};
+  if (RoundRow::takes(g)) return tile_panels(g, panels, RoundRow(g));
+  FloatRow::takes(g) ? tile_panels(g, panels, FloatRow(g)) : tile_panels(g, panels, AnyRow(g));
 }
 
 }  // namespace anychip

@@ -1,11 +1,12 @@
 // y = x @ weight.T of int8 by int8: each row of x is rounded to whole numbers of a scale, products are
 // added exactly in 32 bits, and a sum meets both scales once. How four numbers of a row meet a word of a
-// panel (int8.h) is the processor's: by its dot products of bytes, by pairs of 16 bits, or as floats.
-#include <limits>
+// panel (int8.h) is the processor's: in tiles (linear_int8_amx.h), by its dot products of bytes, by pairs of
+// 16 bits, or as floats.
 #include <vector>
 
 #include "finish.h"
-#include "int8.h"
+#include "int8_rows.h"
+#include "linear_int8_amx.h"
 #include "micro.h"
 #include "pool.h"
 
@@ -90,25 +91,6 @@ void add_words_of(int64_t words, const uint8_t* w, const int32_t* x, VI (&sums)[
 inline VI signed_sums(VI sums, const uint8_t*, const Rounding&) { return sums; }
 #endif
 
-// A row's whole numbers, zero taken off again, in `q`; its scale, NaN where one number is not finite.
-template <class X>
-float whole_row(const X* x, int64_t k, const Rounding& how, float* q) {
-  V most = vzero(), odd = vzero();
-  for (int64_t i = 0; i < k; i += W) {
-    V v = load_part(x + i, k - i);
-    most = vmax(most, vmax(v, vsub(vzero(), v)));
-    odd = vadd(odd, vmul(v, vzero()));  // 0 unless a number is infinite or none
-  }
-  float scale = how.scale > 0.0f ? how.scale : hmax(most) / 127.0f;
-  V zero = vset(static_cast<float>(how.zero)), low = vset(how.scale > 0.0f ? -128.0f : -127.0f);
-  for (int64_t i = 0; i < k; i += W) {
-    V v = vadd(vround(vdiv(load_part(x + i, k - i), vset(scale))), zero);
-    v = vsub(vmin(vset(127.0f), vmax(low, v)), zero);
-    vstore_n(q + i, scale > 0.0f ? v : vzero(), k - i < W ? k - i : W);
-  }
-  return hsum(odd) == 0.0f ? scale : std::numeric_limits<float>::quiet_NaN();
-}
-
 struct Tiling {  // rows in blocks of nearly equal height, those in tiles of nearly equal height
   int64_t rows, blocks;
   Tiling(int64_t all, int64_t bytes) : rows(all) {
@@ -176,6 +158,9 @@ void int8_tile(const LinearArgs& g, const Rounding& how, const WholeX& x, int64_
 }  // namespace
 
 void linear_int8(const LinearArgs& g, const Rounding& how) {
+#ifdef ANYCHIP_AMX
+  if (byte_tiles_take(g)) return tiled_int8(g, how);
+#endif
   int64_t words = int8_words(g.k), bytes = int8_panel_bytes(g.k), panels = (g.n + NR - 1) / NR;
   WholeX x{static_cast<int32_t*>(g.workspace), nullptr, words};
   x.scales = reinterpret_cast<float*>(x.words + round_up(g.rows * words * EACH, 16));

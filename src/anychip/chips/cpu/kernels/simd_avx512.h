@@ -135,8 +135,8 @@ inline VI add_dots(VI sum, VI bytes, int32_t pair) {
 inline float hsum(V x) { return _mm512_reduce_add_ps(x); }
 inline float hmax(V x) { return _mm512_reduce_max_ps(x); }
 
-// Rows become columns, in registers: pairs, then quads, then 128-bit lanes.
-inline void transpose(V (&r)[W]) {
+// Rows become columns, in registers: pairs, then quads, then 128-bit lanes. Called, it would go through memory.
+__attribute__((always_inline)) inline void transpose(V (&r)[W]) {
   __m512d t[W];
   for (int i = 0; i < W; i += 4) {
     V a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);

@@ -1,6 +1,7 @@
 // Online softmax of 16 query rows side by side: a lane is a row, so nothing crosses lanes.
 #pragma once
 #include "amx.h"
+#include "exp2_fast.h"
 #include "micro.h"
 
 #ifdef ANYCHIP_AMX
@@ -8,9 +9,6 @@ namespace anychip {
 namespace amx {
 
 constexpr int LANES = 16;
-constexpr float LOG2E = 1.44269504f;
-constexpr float C0 = 0.99992783f, C1 = 0.69577710f, C2 = 0.22623319f, C3 = 0.07790716f;  // 2**f on [0, 1)
-
 // Online softmax of 16 query rows.
 struct State {
   float *m, *l, *o;  // [16], [16], [dim][16]; m in units of log 2
@@ -22,19 +20,6 @@ inline void clear(State s, int64_t dim) {
   vstore(s.m, vset(-INF));
   std::memset(s.l, 0, (dim + 1) * LANES * sizeof(float));
 }
-
-// 2**x, to 1e-4 and so well within a weight's rounding, plus `more` * 2**floor(x); NaN where x is infinite.
-inline V exp2_plus(V x, float more) {
-  V f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  V y = vfma(vset(C3), f, vset(C2));
-  y = vfma(y, f, vset(C1));
-  return _mm512_scalef_ps(vfma(y, f, vset(C0 + more)), x);
-}
-
-inline V exp2_fast(V x) { return exp2_plus(x, 0.0f); }
-
-// Half a unit of bfloat16 larger: cut off after 16 bits, it is rounded.
-inline V exp2_up(V x) { return exp2_plus(x, 1.0f / 256); }
 
 // The factor that takes values relative to `from` to values relative to `to`; 0 where nothing was seen.
 inline V factor_of(V from, V to) {

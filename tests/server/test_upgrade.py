@@ -1,0 +1,35 @@
+"""Calls that ask for another protocol than HTTP/1.1."""
+
+from __future__ import annotations
+
+import pytest
+
+WEBSOCKET = {
+    "connection": "keep-alive, Upgrade",
+    "upgrade": "WebSocket",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+ASKED = {"prompt": "one two", "max_tokens": 2, "temperature": 0}
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/chat/completions", "/"])
+def test_a_websocket_is_refused_in_words_and_the_log_advises_nothing(http, path, caplog):
+    told = http.get(path, headers=WEBSOCKET)
+    error = told.json()["error"]
+    assert (told.status_code, error["code"]) == (501, "no_websockets")
+    assert "server-sent events" in error["message"] and "/v1/chat/completions" in error["message"]
+    assert http.get("/health").status_code == 200
+    assert not [r for r in caplog.records if r.name.startswith("uvicorn")], caplog.text
+
+
+def test_what_another_protocol_is_offered_for_is_answered_in_this_one(http, caplog):
+    offered = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMA"}
+    for _ in range(2):
+        told = http.get("/v1/models", headers=offered)
+        assert (told.status_code, told.json()) == (200, http.get("/v1/models").json())
+        assert told.headers["connection"] == "close", "another call on it would not be answered"
+    told = http.post("/v1/completions", json=ASKED, headers=offered)
+    assert (told.status_code, told.json()["error"]["code"]) == (501, "no_upgrade")
+    assert "'h2c'" in told.json()["error"]["message"], "its body is not read"
+    assert not [r for r in caplog.records if r.name.startswith("uvicorn")], caplog.text
