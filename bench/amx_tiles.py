@@ -21,7 +21,7 @@ from costs.product import ChipWeights, Shape
 from products import MODELS, PARTS, opened
 
 if TYPE_CHECKING:
-    from anychip.chips.cpu.tiles_emulated import TileCounts
+    from anychip.chips.cpu.build_tiles import TileCounts
 
 FORMATS = ("bfloat16", "w8a8", "q8_0", "q4_1")
 HEADINGS = (
@@ -58,7 +58,7 @@ def share(counts: TileCounts, passing: int) -> float:
 
 def counted(weights: ChipWeights, rows: int) -> TileCounts:
     """Of one call."""
-    from anychip.chips.cpu.tiles_emulated import tile_counts
+    from anychip.chips.cpu.build_tiles import tile_counts
 
     library = weights.chip.capabilities().facts["kernels"]
     turns = weights.turns(rows, "bfloat16")

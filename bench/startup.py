@@ -16,11 +16,12 @@ import urllib.request
 from pathlib import Path
 
 from command_line import count, need
+from race.engines import COMPILED
 
 
 def measure(model: str | None) -> dict[str, float]:
     """One server: started, asked for one token, stopped."""
-    command = [sys.executable, "-m", "anychip", "serve", "--port", "0"]
+    command = [*COMPILED, sys.executable, "-m", "anychip", "serve", "--port", "0"]
     command += ["--model-path", model] if model else []
     began = time.perf_counter()
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

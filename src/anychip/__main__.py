@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from anychip import collecting
 from anychip.signals import let_go, take_signals
 
 COMMANDS: Mapping[str, str] = {
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and words[:1] in (["serve"], ["router"]):
         take_signals()
+        if words[0] == "serve":
+            collecting.rest()  # until all is imported, see server/run.py
     _open_standard_files()
     try:
         return _run_told(words)

@@ -56,7 +56,7 @@ def test_engines_run_in_turn(raced) -> None:
 def test_every_line_of_a_server_tells_how_it_was_started(raced) -> None:
     _, results = raced
     for line in results.kind("server"):
-        assert line["command"].startswith("env THREADS=")
+        assert line["command"].startswith("env -u PYTHONDONTWRITEBYTECODE THREADS=")
         assert line["version"].startswith("Python 3")
         assert line["start_s"] > 0 and line["peak_mib"] > 1 and line["killed"] == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -80,6 +81,26 @@ def test_the_gguf_package_reads_what_is_written_for_it(format):
     packed = np.frombuffer(weight.data, np.uint8).reshape(len(given), -1)
     theirs = quants.dequantize(packed, GGMLQuantizationType[format.upper()])
     np.testing.assert_array_equal(dequantize(weight), theirs)
+
+
+@pytest.mark.parametrize("format", ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])
+def test_the_gguf_package_writes_the_same_bytes_ties_included(format):
+    """Values of bfloat16 have many ties: half of a block's largest one is such."""
+    from gguf import GGMLQuantizationType, quants
+
+    given = normal(200).astype(ml_dtypes.bfloat16).astype(np.float32)
+    theirs = quants.quantize(given, GGMLQuantizationType[format.upper()])
+    assert bytes(quantize(given, format).data) == theirs.tobytes()
+
+
+@pytest.mark.parametrize("format", ["w8a8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])
+def test_values_too_small_for_a_scale_become_zeros(format):
+    given = normal(4, 64) * np.float32(1e-41)
+    given[1] = normal(1, 64)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        back = dequantize(quantize(given, format))
+    assert np.abs(back[[0, 2, 3]]).max() < 1e-37
+    assert distance(back[1], given[1]) < 1.5 * ERRORS[format]
 
 
 def by_the_definition(weight: HostWeight, bits: int, group: int, ordered: bool) -> np.ndarray:

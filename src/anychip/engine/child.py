@@ -13,12 +13,14 @@ from contextlib import suppress
 
 import msgspec
 
+from anychip.config import engine_environment
 from anychip.engine.connection import FRAME_HEADER, PeerGone, encode_frame, frame_length
 from anychip.engine.messages import Boot, Command, Commands, EngineMessage
 
 # The server's own import path goes along, so that the child finds what the server found.
 _START = (
     "import sys; fd, parent, *sys.path = sys.argv[1:]; "
+    "from anychip.collecting import rest; rest(); "
     "from anychip.engine.process import main; sys.exit(main(int(fd), int(parent)))"
 )
 _EXIT_POLL_S = 0.01
@@ -55,6 +57,7 @@ class EngineChild:
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, *arguments],
                 pass_fds=(theirs.fileno(),),
+                env=engine_environment(),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C is the server's to answer
             )

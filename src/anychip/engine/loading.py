@@ -43,6 +43,8 @@ def loading_progress(opened: Opened, report: Callable[[str], None]) -> Callable[
 def _what(opened: Opened) -> str:
     files = visits(opened.checkpoint, opened.plan)
     text = f"loading {opened.checkpoint.total_bytes / 2**20:,.0f} MiB of weights"
+    if opened.plan.quantized_to:
+        text += f", quantizing linears to {opened.plan.quantized_to},"
     count = len(set(files))
     if count == 1:
         return f"{text} from {files[0]}"

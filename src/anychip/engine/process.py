@@ -18,6 +18,7 @@ from typing import Protocol
 
 import msgspec
 
+from anychip import collecting
 from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError
 from anychip.engine.connection import Connection, PeerGone
@@ -130,7 +131,9 @@ def _boot(connection: Connection) -> int:
     logging.basicConfig(level=boot.log_level.upper(), handlers=[_Forwarder(connection)])
     try:
         config = msgspec.msgpack.decode(boot.config, type=ServeConfig)
-        engine, info = _find(boot.builder)(config, _reporter(connection))
+        build = _find(boot.builder)
+        collecting.resume()  # with the imports behind it, and before weights come in
+        engine, info = build(config, _reporter(connection))
     except StartError as error:
         connection.send(StartFailed(str(error)))
         return EXIT_START_FAILED

@@ -79,7 +79,8 @@ def load_weights(
             else:
                 loaded.constants[source.name] = _read_constant(checkpoint, plan, item, chip.memory)
             done += nbytes
-            progress(done, total)
+            if done < total:  # the end is told when all copies are done
+                progress(done, total)
         for index, rope in enumerate(plan.config.ropes):
             table = plain_weight(cos_sin_table(rope, plan.context_length))
             loaded.constants[table_name(index)] = _constant(chip.memory, table, table.format)

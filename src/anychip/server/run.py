@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from anychip import collecting
 from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
@@ -83,6 +84,7 @@ async def run_server(
             return STOPPED
         from anychip.server.answering import answer_http
 
+        collecting.resume()
         if telling.tracing is not None:
             client.on_timeline = telling.tracing.on_timeline
         await answer_http(service, listening, stop, on_ready, tls=tls, telling=telling)
@@ -96,13 +98,15 @@ async def run_server(
 
 
 def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
-    """Open tokenizer and template, then import HTTP. StartError says what is wrong.
+    """Open tokenizer and template, and import HTTP. StartError says what is wrong.
 
-    In this order the memory that opening a tokenizer takes for a moment is used by what follows.
+    In this order the memory that opening a tokenizer takes for a moment is used by what follows,
+    and the template's process, which starts meanwhile, is asked when it is there.
     """
     from anychip.server.service import open_text
 
-    text = open_text(config)
-    import anychip.server.answering  # noqa: F401 (the imports of `run_server` find it loaded)
+    return open_text(config, meanwhile=_import_http)
 
-    return text
+
+def _import_http() -> None:
+    import anychip.server.answering  # noqa: F401 (the imports of `run_server` find it loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -162,8 +162,13 @@ class Service:
         self.recorder.close()
 
 
-def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
-    """Tokenizer and chat template of the configured model. StartError says what is wrong."""
+def open_text(
+    config: ServeConfig, meanwhile: Callable[[], None] | None = None
+) -> tuple[Tokenizer, ChatTemplate]:
+    """Tokenizer and chat template of the configured model. StartError says what is wrong.
+
+    meanwhile: what else there is to do before the template's process has started.
+    """
     path = config.tokenizer_path or config.model_path
     if path is None:
         raise StartError("--model-path: no model to serve; name a folder or a .gguf file")
@@ -175,6 +180,8 @@ def open_text(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
         if text is None:
             renderer.close()
         template = ChatTemplate(text, tokenizer.special_tokens, process=renderer)
+        if meanwhile is not None:
+            meanwhile()
         template.check()
     except BaseException as error:
         renderer.close()

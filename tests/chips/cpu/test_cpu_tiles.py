@@ -12,7 +12,7 @@ from cpu_calls import BF16, LEVELS, CpuCalls, normal, same_bits
 
 from anychip.chips.cpu import build_isa
 from anychip.chips.cpu.build_isa import EMULATED, instruction_sets, isas_of, runnable_sets
-from anychip.chips.cpu.tiles_emulated import TileCounts, tile_counts
+from anychip.chips.cpu.build_tiles import TileCounts, tile_counts
 from anychip.contract.errors import ContractError
 from anychip.contract.weights import WeightUse
 

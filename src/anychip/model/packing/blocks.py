@@ -19,6 +19,7 @@ from anychip.model.packing.fields import (
     lifted,
     nibbles,
     packed_nibbles,
+    signed_steps,
     steps,
 )
 
@@ -53,20 +54,20 @@ def decode_q5_1(blocks: Bytes) -> Floats:
 def encode_q8_0(values: Floats) -> Bytes:
     """The largest magnitude becomes 127 steps."""
     step = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
-    counts = steps(values, step).clip(-127, 127).astype(np.int8)
+    counts = signed_steps(values, step).astype(np.int8)
     return np.hstack([half_bytes(step), counts.view(np.uint8)])
 
 
 def encode_q4_0(values: Floats) -> Bytes:
     """The value of largest magnitude becomes -8 steps, whatever its sign."""
     step = largest(values) / np.float32(-8)
-    return np.hstack([half_bytes(step), packed_nibbles(codes(steps(values, step) + 8, 15))])
+    return np.hstack([half_bytes(step), packed_nibbles(codes(steps(values, step, 8), 15))])
 
 
 def encode_q5_0(values: Floats) -> Bytes:
     """The value of largest magnitude becomes -16 steps, whatever its sign."""
     step = largest(values) / np.float32(-16)
-    return np.hstack([half_bytes(step), _five_bytes(codes(steps(values, step) + 16, 31))])
+    return np.hstack([half_bytes(step), _five_bytes(codes(steps(values, step, 16), 31))])
 
 
 def encode_q4_1(values: Floats) -> Bytes:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
+LEAST = np.finfo(np.float32).tiny
+"""Steps below it are none: they have lost digits, and counts of them would leave their range."""
 
 
 def half(blocks: Bytes, at: int) -> Floats:
@@ -50,12 +52,25 @@ def packed_nibbles(counts: Bytes) -> Bytes:
     return lifted(counts[:, count:], 4) | counts[:, :count]
 
 
-def steps(values: Floats, step: Floats) -> Floats:
-    """How many steps each value is, to the nearest one; 0 where the step is 0."""
-    inverse = np.divide(1.0, step, out=np.zeros_like(step), where=step != 0)
-    counts: Floats = values * inverse
-    counts += np.float32(0.5)
+def steps(values: Floats, step: Floats, middle: int = 0) -> Floats:
+    """How many steps each value is above `middle` of them, to the nearest one, ties up; `middle`
+    where the step is 0. The sum is made before it is rounded, as ggml does."""
+    counts: Floats = values * _inverse(step)
+    counts += np.float32(middle + 0.5)
     return np.floor(counts, out=counts)
+
+
+def signed_steps(values: Floats, step: Floats) -> Floats:
+    """The same from 0, ties away from it."""
+    counts: Floats = values * _inverse(step)
+    counts += np.copysign(np.float32(0.5), counts)
+    return np.trunc(counts, out=counts)
+
+
+def _inverse(step: Floats) -> Floats:
+    """0 where the step is 0, or so near to it that no float32 is its inverse."""
+    found: Floats = np.divide(1.0, step, out=np.zeros_like(step), where=np.abs(step) >= LEAST)
+    return found
 
 
 def largest(values: Floats) -> Floats:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anychip.model.packing.fields import Bytes, Floats
+from anychip.model.packing.fields import LEAST, Bytes, Floats
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def encode_int8(values: Floats, activations: Activations | None = None) -> Bytes
     half of the largest one is a tie.
     """
     scales = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    scales[scales < LEAST] = 0
     counts = values / np.where(scales == 0, np.float32(1), scales)
     np.rint(counts, out=counts)
     return pack_int8(counts.astype(np.int8), scales, activations)

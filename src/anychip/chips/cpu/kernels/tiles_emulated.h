@@ -16,7 +16,7 @@ namespace emulated {
 
 constexpr int TILES = 8, ROWS = 16, ROW_BYTES = 64;
 
-// In the order of tiles_emulated.py. Loads that pass the first cache are counted apart.
+// In the order of build_tiles.py. Loads that pass the first cache are counted apart.
 enum Counted { CONFIGURATIONS, ZEROS, LOADS, PASSING_LOADS, STORES, PRODUCTS, KINDS };
 
 struct Unit {
