@@ -137,6 +137,16 @@ def test_tiny_and_huge_rows_keep_their_size(each, size):
     assert relative(y / (size or 1), x.astype(np.float64) @ values.T / (size or 1)) < LIMIT[BF16]
 
 
+@pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_1"])
+def test_the_largest_number_there_is_comes_out_the_same_in_any_batch(each, name):
+    data, _ = make_weight(name, 70, 64)
+    weight, x = each.weight(name, (70, 64), data), normal(18, 9, 64, dtype=BF16)
+    x[:, ::32] = 255 / 128 * 16  # the most that a power of two and seven bits behind it can say
+    whole = each.call("linear", x=x, weight=weight)
+    for row in range(9):
+        assert same_bits(each.call("linear", x=x[row : row + 1], weight=weight)[0], whole[row])
+
+
 @pytest.mark.parametrize("uses", [{WeightUse.EMBEDDING}, {WeightUse.EMBEDDING, WeightUse.LM_HEAD}])
 @pytest.mark.parametrize("name", FORMATS)
 def test_embedding_reads_rows(each, name, uses):

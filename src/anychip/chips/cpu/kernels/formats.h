@@ -214,7 +214,7 @@ inline void split_nibbles(const uint8_t* packed, int count, uint8_t* q) {
 
 // NR scales as float16.
 struct FormatQ8 : Scaled<SignedBytes, 2, QUANTIZED, QUANTIZED, false> {
-  static constexpr int SOURCE = 34;
+  static constexpr int SOURCE = 34, ZERO = 0;
   static constexpr bool WHOLE = true;
   static void scales(const uint8_t* block, int, V (&d)[2], V (&low)[2]) {
     load_halves(block, d);

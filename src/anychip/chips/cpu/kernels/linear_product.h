@@ -11,6 +11,7 @@
 #include "linear_vnni.h"
 #include "micro.h"
 #include "pool.h"
+#include "row_blocks.h"
 
 namespace anychip {
 
@@ -18,30 +19,6 @@ void linear_k(const LinearArgs& g);        // in files of their own, for the com
 void linear_grouped(const LinearArgs& g);
 
 namespace {
-
-constexpr int DIRECT_ROWS = REGISTERS == 32 ? 8 : 4;  // up to here straight from packed weights
-constexpr int ROW_BLOCK = 16 * MR;                    // rows that share a panel in a core's cache
-constexpr int64_t K_BLOCK = 2048;                     // elements of K in a scratch panel
-constexpr int64_t SCALES = K_BLOCK / 16 * 2 * NR;     // of the shortest runs
-constexpr int64_t SCRATCH = K_BLOCK * NR + SCALES + ROW_BLOCK * NR;  // floats a thread
-
-struct Blocks {  // how rows are cut into row blocks of nearly equal height
-  int64_t rows, count, size;
-  explicit Blocks(int64_t all) : rows(all), count((all + ROW_BLOCK - 1) / ROW_BLOCK) {
-    size = round_up((all + count - 1) / (count ? count : 1), MR);
-  }
-  int64_t first(int64_t block) const { return block * size < rows ? block * size : rows; }
-};
-
-// body(first row, rows) over the tiles of a block, nearly equal in height.
-template <class F>
-void for_tiles(int64_t first, int64_t rows, F body) {
-  int64_t tiles = (rows + MR - 1) / MR;
-  for (int64_t t = 0; t < tiles; ++t) {
-    int64_t from = rows * t / tiles, to = rows * (t + 1) / tiles;
-    body(first + from, static_cast<int>(to - from));
-  }
-}
 
 // Rows of x as float32, [k][rows]; what lies past K is zeros.
 template <class X>
@@ -236,13 +213,7 @@ void product(const LinearArgs& g) {
     });
   }
   Blocks cut(g.rows);
-  constexpr int64_t TILES = ROW_BLOCK / MR;
-  g.pool->run(cut.count * TILES, [&](int64_t i, int) {
-    int64_t first = cut.first(i / TILES), last = cut.first(i / TILES + 1), tile = 0;
-    for_tiles(first, last - first, [&](int64_t row, int count) {
-      if (tile++ == i % TILES) take(row, count);
-    });
-  });
+  each_tile(g.pool, cut, take);
   int64_t panels = (g.n + NR - 1) / NR;
   g.pool->run(cut.count * panels, [&](int64_t i, int thread) {
     int64_t first = cut.first(i / panels), last = cut.first(i / panels + 1);

@@ -2,145 +2,195 @@
 //
 // A block of 32 numbers of a row becomes whole numbers of 16 bits and one scale, a power of two: a
 // bfloat16 number of 1/128 of the block's largest or more is kept exactly, a smaller one within 2**-15
-// of the largest. A whole number is two bytes, x = 256 * high + low, and a weight's numbers are bytes
-// already: their products are added exactly, four at a time, and meet the scales once a block.
+// of the largest. Their products with a weight's numbers are added exactly and meet the scales once a
+// block, so a row has the same bits whatever the rows beside it, and however it is added: by bytes,
+// where memory binds, or by pairs of 16 bits, where a tile of rows shares what widening a weight costs.
 #pragma once
 #include <atomic>
 
 #include "finish.h"
 #include "micro.h"
 #include "pool.h"
+#include "row_blocks.h"
 
 #if defined(__AVX512VNNI__) && defined(ANYCHIP_DOT_BF16)
 #define ANYCHIP_VNNI 1
 
 namespace anychip {
 
-constexpr int WHOLE_ROWS = 4;            // rows at once
-constexpr int LARGEST_WHOLE = 32639;     // its upper byte is 127; one number in 128 would be 32,640
+constexpr int BYTE_ROWS = 4;          // up to here by bytes
+constexpr int WHOLE_ROWS = 8;         // of a tile
+constexpr int LARGEST_WHOLE = 32639;  // its upper byte is 127; one number in 128 would be 32,640
+constexpr int WORDS = QUANTIZED / 2;  // of a block of a row
 
-struct WholeBlock {  // 32 numbers of a row
-  int8_t high[QUANTIZED], low[QUANTIZED];
-};
-struct WholeScale {
-  float scale;
-  int32_t sum;  // of the whole numbers
-};
-
-struct WholeRows {  // [block][row]
-  WholeBlock* blocks;
-  WholeScale* scales;
+// Tiles of rows, M high: words [block][M][WORDS], and scales [block][M][3], which are a block's scale, that
+// times the sum of its numbers, and what its products are too large by, a whole number.
+struct WholeTiles {
+  int32_t* words;
+  float* scales;
+  int64_t blocks;
+  WholeTiles at(int64_t row) const { return {words + row * blocks * WORDS, scales + row * blocks * 3, blocks}; }
 };
 
-// False where a number is infinite or none at all.
-inline bool whole_block(const bf16* x, WholeBlock& block, WholeScale& scale) {
-  constexpr int NOT_FINITE = 0x99;
-  V a = load(x), b = load(x + W);
-  if (_mm512_fpclass_ps_mask(a, NOT_FINITE) | _mm512_fpclass_ps_mask(b, NOT_FINITE)) return false;
-  float most = hmax(vmax(_mm512_abs_ps(a), _mm512_abs_ps(b))), power = 0.0f;
-  uint32_t bits;
-  std::memcpy(&bits, &most, 4);
-  bits &= 0x7f800000;
-  std::memcpy(&power, &bits, 4);  // the largest power of two in it; 0 for what is smaller than 2**-126
-  scale.scale = power * 0x1p-14f;
-  V back = vset(power > 0.0f ? 0x1p14f / power : 0.0f);
-  __m512i limit = _mm512_set1_epi32(LARGEST_WHOLE), least = _mm512_set1_epi32(-LARGEST_WHOLE);
-  __m512i all = _mm512_setzero_si512();
-  for (int h = 0; h < 2; ++h) {
-    __m512i q = _mm512_max_epi32(_mm512_min_epi32(_mm512_cvtps_epi32(vmul(h ? b : a, back)), limit), least);
-    __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
-    __m512i low = _mm512_sub_epi32(q, _mm512_slli_epi32(high, 8));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(block.high + h * W), _mm512_cvtepi32_epi8(high));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(block.low + h * W), _mm512_cvtepi32_epi8(low));
-    all = _mm512_add_epi32(all, q);
-  }
-  scale.sum = _mm512_reduce_add_epi32(all);
-  return true;
+// Spelled out: with the intrinsic gcc 12 keeps part of a tile's sums in memory.
+inline VI add_pairs(VI sum, VI a, VI b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
 }
 
-// All rows. False where a number is not finite: a product of floats says what becomes of it.
-inline bool whole_rows(const LinearArgs& g, int64_t blocks, const WholeRows& to) {
-  std::atomic<bool> finite{true};
-  for_rows(g.pool, g.rows, g.k * 2, [&](int64_t first, int64_t last) {
-    bool mine = true;
-    for (int64_t r = first; r < last; ++r) {
-      const bf16* row = static_cast<const bf16*>(g.x) + r * g.x_stride;
-      for (int64_t i = 0; i < blocks; ++i) {
-        mine &= whole_block(row + i * QUANTIZED, to.blocks[i * g.rows + r], to.scales[i * g.rows + r]);
+// A whole number as two bytes, x = 256 * high + low, which meet a weight's as unsigned ones, `ZERO` above
+// themselves. Words: 32 high bytes, then the low ones. EACH: words of four steps that one of the format gives.
+template <class Format>
+struct ByBytes {
+  static constexpr bool EIGHT = std::is_same_v<Format, FormatQ8>;
+  static constexpr int ZERO = EIGHT ? 128 : Format::ZERO, EACH = EIGHT ? 1 : 2;
+  static VI word(VI packed, int i) {
+    if (EIGHT) return _mm512_xor_si512(packed, _mm512_set1_epi8(-128));
+    return _mm512_and_si512(_mm512_srli_epi32(packed, 4 * i), _mm512_set1_epi8(15));
+  }
+  static void put(VI whole, int32_t* words) {
+    VI high = _mm512_srai_epi16(_mm512_add_epi16(whole, _mm512_set1_epi16(128)), 8);
+    VI low = _mm512_sub_epi16(whole, _mm512_slli_epi16(high, 8));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm512_cvtepi16_epi8(high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + WORDS / 2), _mm512_cvtepi16_epi8(low));
+  }
+  // sums[M][2] of one block of NR columns: exact.
+  template <int M>
+  static void add(const uint8_t* w, const int32_t* x, VI (&sums)[M][2]) {
+    VI low[M][2];
+    for (int m = 0; m < M; ++m) {
+      for (int h = 0; h < 2; ++h) sums[m][h] = low[m][h] = _mm512_setzero_si512();
+    }
+#pragma GCC unroll 8
+    for (int group = 0; group < WORDS / 2 / EACH; ++group) {
+      VI packed[2] = {load_words(w + group * NR * 4), load_words(w + group * NR * 4 + W * 4)};
+#pragma GCC unroll 2
+      for (int i = 0; i < EACH; ++i) {
+        int k = group * EACH + i;
+        VI each[2] = {word(packed[0], i), word(packed[1], i)};
+        for (int m = 0; m < M; ++m) {
+          VI a = _mm512_set1_epi32(x[m * WORDS + k]), b = _mm512_set1_epi32(x[m * WORDS + WORDS / 2 + k]);
+          for (int h = 0; h < 2; ++h) {
+            sums[m][h] = _mm512_dpbusd_epi32(sums[m][h], each[h], a);
+            low[m][h] = _mm512_dpbusd_epi32(low[m][h], each[h], b);
+          }
+        }
       }
     }
-    if (!mine) finite = false;
-  });
-  return finite;
-}
-
-// How a format's numbers meet bytes: as unsigned ones, `ZERO` above themselves.
-template <class Format>
-struct Bytes;
-template <>
-struct Bytes<FormatQ8> {
-  static constexpr int ZERO = 128, EACH = 1;  // EACH: words of four steps that one word of the format gives
-  static VI word(VI packed, int) { return _mm512_xor_si512(packed, _mm512_set1_epi8(-128)); }
-};
-template <bool MINIMUM>
-struct Bytes<FormatQ4<MINIMUM>> {
-  static constexpr int ZERO = FormatQ4<MINIMUM>::ZERO, EACH = 2;
-  static VI word(VI packed, int i) { return _mm512_and_si512(_mm512_srli_epi32(packed, 4 * i), _mm512_set1_epi8(15)); }
-};
-
-inline VI four_of(const int8_t* x) {
-  int32_t word;
-  std::memcpy(&word, x, 4);
-  return _mm512_set1_epi32(word);
-}
-
-// sums[M][2] of one block of NR columns: exact.
-template <class Format, int M>
-inline void whole_sums(const uint8_t* w, const WholeBlock* x, VI (&sums)[M][2]) {
-  using Words = Bytes<Format>;
-  VI high[M][2], low[M][2];
-  for (int m = 0; m < M; ++m) {
-    for (int h = 0; h < 2; ++h) high[m][h] = low[m][h] = _mm512_setzero_si512();
+    for (int m = 0; m < M; ++m) {
+      for (int h = 0; h < 2; ++h) sums[m][h] = _mm512_add_epi32(_mm512_slli_epi32(sums[m][h], 8), low[m][h]);
+    }
   }
+};
+
+// Pairs of 16 bits, of steps k and k + 2, k = p / 2 * 4 + p % 2: those of a packed word that a shift or two
+// give. EACH: pairs of a word of the format.
+template <class Format>
+struct ByPairs {
+  static constexpr bool EIGHT = std::is_same_v<Format, FormatQ8>;
+  static constexpr int ZERO = EIGHT ? 0 : Format::ZERO, EACH = EIGHT ? 2 : 4;
+  static VI pair(VI packed, int i) {
+    if (EIGHT) return _mm512_srai_epi16(i ? packed : _mm512_slli_epi16(packed, 8), 8);
+    constexpr int SHIFT[] = {0, 8, 4, 12};
+    VI moved = i ? _mm512_srli_epi16(packed, SHIFT[i & 3]) : packed;
+    return i == 3 ? moved : _mm512_and_si512(moved, _mm512_set1_epi16(15));
+  }
+  static void put(VI whole, int32_t* words) {
+    alignas(16) static constexpr int8_t ORDER[] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
+    __m128i order = _mm_load_si128(reinterpret_cast<const __m128i*>(ORDER));
+    _mm512_storeu_si512(words, _mm512_shuffle_epi8(whole, _mm512_broadcast_i32x4(order)));
+  }
+  template <int M>
+  static void add(const uint8_t* w, const int32_t* x, VI (&sums)[M][2]) {
+    for (auto& row : sums) row[0] = row[1] = _mm512_setzero_si512();
 #pragma GCC unroll 8
-  for (int group = 0; group < QUANTIZED / 4 / Words::EACH; ++group) {
-    VI packed[2] = {load_words(w + group * NR * 4), load_words(w + group * NR * 4 + W * 4)};
-#pragma GCC unroll 2
-    for (int i = 0; i < Words::EACH; ++i) {
-      int k = (group * Words::EACH + i) * 4;
-      VI word[2] = {Words::word(packed[0], i), Words::word(packed[1], i)};
-      for (int m = 0; m < M; ++m) {
-        VI a = four_of(x[m].high + k), b = four_of(x[m].low + k);
-        for (int h = 0; h < 2; ++h) {
-          high[m][h] = _mm512_dpbusd_epi32(high[m][h], word[h], a);
-          low[m][h] = _mm512_dpbusd_epi32(low[m][h], word[h], b);
+    for (int group = 0; group < WORDS / EACH; ++group, w += NR * 4) {
+      VI left = load_words(w), right = load_words(w + W * 4);
+#pragma GCC unroll 4
+      for (int j = 0; j < EACH; ++j) {
+        VI b0 = pair(left, j), b1 = pair(right, j);
+        for (int m = 0; m < M; ++m) {
+          VI a = _mm512_set1_epi32(x[m * WORDS + group * EACH + j]);
+          sums[m][0] = add_pairs(sums[m][0], a, b0);
+          sums[m][1] = add_pairs(sums[m][1], a, b1);
         }
       }
     }
   }
-  for (int m = 0; m < M; ++m) {
-    for (int h = 0; h < 2; ++h) sums[m][h] = _mm512_add_epi32(_mm512_slli_epi32(high[m][h], 8), low[m][h]);
-  }
+};
+
+// The largest of 32 numbers, as the bits of its size.
+inline uint32_t largest_bits(const bf16* x) {
+  __m512i all = _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi16(0x7fff));
+  __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  __m128i part = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  __m128i least = _mm_minpos_epu16(_mm_xor_si128(part, _mm_set1_epi16(-1)));
+  return ~static_cast<uint32_t>(_mm_cvtsi128_si32(least)) & 0xffff;
 }
 
-// c[M][NR] of one panel; `stride` rows lie between the blocks of x.
-template <class Format, int M>
-void whole_panel(const WholeRows& x, int64_t stride, const uint8_t* w, int64_t blocks, float* c) {
+// 32 numbers, `times` as large, as whole ones.
+inline VI whole_numbers(const bf16* x, float times) {
+  VI first = _mm512_cvtps_epi32(vmul(load(x), vset(times)));
+  VI second = _mm512_cvtps_epi32(vmul(load(x + W), vset(times)));
+  VI all = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(first)), _mm512_cvtepi32_epi16(second), 1);
+  return _mm512_max_epi16(_mm512_min_epi16(all, _mm512_set1_epi16(LARGEST_WHOLE)), _mm512_set1_epi16(-LARGEST_WHOLE));
+}
+
+// A block of a row. False where a number is infinite or none at all.
+template <class How, bool OFFSET>
+inline bool whole_block(const bf16* x, int32_t* words, float* scales) {
+  constexpr uint32_t EXPONENT = 0x7f80, BACK = (254 + 14) << 7;  // less an exponent: of 2**14 by that power
+  constexpr uint32_t LEAST = 15 << 7;                           // of 2**-112: a smaller block counts as nothing
+  uint32_t most = largest_bits(x) & EXPONENT, power = most << 16, inverse = (BACK - most) << 16;
+  if (most == EXPONENT) return false;
+  if (most < LEAST) power = inverse = 0;
+  float scale, times;
+  std::memcpy(&scale, &power, 4);
+  std::memcpy(&times, &inverse, 4);
+  scale *= 0x1p-14f;
+  VI whole = whole_numbers(x, times);
+  How::put(whole, words);
+  scales[0] = scale;
+  if constexpr (OFFSET || How::ZERO) {
+    VI pairs = add_pairs(_mm512_setzero_si512(), whole, _mm512_set1_epi16(1));
+    int32_t sum = _mm512_reduce_add_epi32(pairs), zero = sum * How::ZERO;
+    scales[1] = scale * static_cast<float>(sum);
+    std::memcpy(scales + 2, &zero, 4);
+  }
+  return true;
+}
+
+// A tile of rows; false where a number is not finite.
+template <class How, bool OFFSET>
+bool whole_tile(const LinearArgs& g, const WholeTiles& x, int64_t row, int count) {
+  const bf16* from = static_cast<const bf16*>(g.x) + row * g.x_stride;
+  WholeTiles to = x.at(row);
+  for (int64_t i = 0; i < x.blocks; ++i, from += QUANTIZED) {
+    for (int m = 0; m < count; ++m, to.words += WORDS, to.scales += 3) {
+      if (!whole_block<How, OFFSET>(from + m * g.x_stride, to.words, to.scales)) return false;
+    }
+  }
+  return true;
+}
+
+// c[M][NR] of one panel.
+template <class How, class Format, int M>
+void whole_panel(const WholeTiles& x, const uint8_t* w, float* c) {
   V sum[M][2];
   for (auto& row : sum) row[0] = row[1] = vzero();
-  for (int64_t i = 0; i < blocks; ++i, w += Format::BYTES) {
+  const int32_t* words = x.words;
+  const float* scales = x.scales;
+  for (int64_t i = 0; i < x.blocks; ++i, w += Format::BYTES, words += M * WORDS, scales += M * 3) {
     VI whole[M][2];
-    whole_sums<Format, M>(w + Format::HEAD, x.blocks + i * stride, whole);
+    How::template add<M>(w + Format::HEAD, words, whole);
     V d[2], low[2];
     Format::scales(w, 0, d, low);
     for (int m = 0; m < M; ++m) {
-      const WholeScale& s = x.scales[i * stride + m];
-      V scale = vset(s.scale), all = vset(s.scale * static_cast<float>(s.sum));
-      VI zero = _mm512_set1_epi32(Bytes<Format>::ZERO * s.sum);
+      const float* s = scales + m * 3;
       for (int h = 0; h < 2; ++h) {
-        V product = _mm512_cvtepi32_ps(_mm512_sub_epi32(whole[m][h], zero));
-        sum[m][h] = vfma(vmul(d[h], scale), product, sum[m][h]);
-        if (Format::OFFSET) sum[m][h] = vfma(low[h], all, sum[m][h]);
+        VI exact = How::ZERO ? _mm512_sub_epi32(whole[m][h], _mm512_castps_si512(vset(s[2]))) : whole[m][h];
+        sum[m][h] = vfma(vmul(d[h], vset(s[0])), _mm512_cvtepi32_ps(exact), sum[m][h]);
+        if (Format::OFFSET) sum[m][h] = vfma(low[h], vset(s[1]), sum[m][h]);
       }
     }
   }
@@ -150,35 +200,67 @@ void whole_panel(const WholeRows& x, int64_t stride, const uint8_t* w, int64_t b
   }
 }
 
-template <class Format>
-void whole_panels(const LinearArgs& g, int64_t blocks, const WholeRows& x, int64_t from, int64_t to) {
-  float c[WHOLE_ROWS * NR];
-  for (int64_t p = from; p < to; ++p) {
-    const uint8_t* w = g.weight + p * blocks * Format::BYTES;
-    for (int64_t r = 0; r < g.rows; r += WHOLE_ROWS) {
-      int rows = static_cast<int>(g.rows - r < WHOLE_ROWS ? g.rows - r : WHOLE_ROWS);
-      with_rows<WHOLE_ROWS>(rows, [&](auto m) {
-        whole_panel<Format, decltype(m)::value>({x.blocks + r, x.scales + r}, g.rows, w, blocks, c);
-      });
-      finish_rows(g, r, rows, p * NR, NR, c);
-    }
-  }
+// body(block of rows, first panel, last) of a product's tasks, shared among the threads.
+template <class F>
+void panel_tasks(const LinearArgs& g, int64_t row_blocks, F body) {
+  int64_t panels = (g.n + NR - 1) / NR, each = panels / (8 * g.pool->threads()) + 1;
+  int64_t groups = (panels + each - 1) / each;
+  g.pool->run(row_blocks * groups, [&](int64_t i, int) {
+    int64_t from = i % groups * each, to = from + each < panels ? from + each : panels;
+    body(i / groups, from, to);
+  });
 }
 
-// False where it does not take the call. Needs less workspace than any other path.
+// A few rows, which are one tile.
+template <class Format, int M>
+bool few_whole(const LinearArgs& g, const WholeTiles& x) {
+  if (!whole_tile<ByBytes<Format>, Format::OFFSET>(g, x, 0, M)) return false;
+  panel_tasks(g, 1, [&](int64_t, int64_t from, int64_t to) {
+    float c[M * NR];
+    for (int64_t p = from; p < to; ++p) {
+      whole_panel<ByBytes<Format>, Format, M>(x, g.weight + p * x.blocks * Format::BYTES, c);
+      finish_rows(g, 0, M, p * NR, NR, c);
+    }
+  });
+  return true;
+}
+
+// A block of rows stays in a core's second cache, and a panel in the first while its tiles take turns.
+template <class Format>
+bool many_whole(const LinearArgs& g, const WholeTiles& x) {
+  using How = ByPairs<Format>;
+  Blocks cut(g.rows);
+  std::atomic<bool> finite{true};
+  each_tile<WHOLE_ROWS>(g.pool, cut, [&](int64_t row, int count) {
+    if (!whole_tile<How, Format::OFFSET>(g, x, row, count)) finite = false;
+  });
+  if (!finite) return false;
+  panel_tasks(g, cut.count, [&](int64_t block, int64_t from, int64_t to) {
+    int64_t first = cut.first(block), rows = cut.first(block + 1) - first;
+    float c[WHOLE_ROWS * NR];
+    for (int64_t p = from; p < to; ++p) {
+      const uint8_t* w = g.weight + p * x.blocks * Format::BYTES;
+      for_tiles<WHOLE_ROWS>(first, rows, [&](int64_t row, int count) {
+        with_rows<WHOLE_ROWS>(count, [&](auto m) { whole_panel<How, Format, decltype(m)::value>(x.at(row), w, c); });
+        finish_rows(g, row, count, p * NR, NR, c);
+      });
+    }
+  });
+  return true;
+}
+
+// False where it does not take the call: a product of floats says what becomes of a number that is not
+// finite. Needs less workspace than any other path.
 template <class Format>
 bool whole_product(const LinearArgs& g) {
   if (g.x_type != 1) return false;
-  int64_t blocks = blocks_of<Format>(g.k), panels = (g.n + NR - 1) / NR;
-  WholeBlock* at = static_cast<WholeBlock*>(g.workspace);
-  WholeRows x{at, reinterpret_cast<WholeScale*>(at + g.rows * blocks)};
-  if (!whole_rows(g, blocks, x)) return false;
-  int64_t each = panels / (8 * g.pool->threads()) + 1;
-  g.pool->run((panels + each - 1) / each, [&](int64_t task, int) {
-    int64_t last = (task + 1) * each;
-    whole_panels<Format>(g, blocks, x, task * each, last < panels ? last : panels);
-  });
-  return true;
+  int64_t blocks = blocks_of<Format>(g.k);
+  int32_t* words = static_cast<int32_t*>(g.workspace);
+  WholeTiles x{words, reinterpret_cast<float*>(words + g.rows * blocks * WORDS), blocks};
+  if (g.rows > BYTE_ROWS) return many_whole<Format>(g, x);
+  bool taken = false;
+  with_rows<BYTE_ROWS>(static_cast<int>(g.rows), [&](auto m) { taken = few_whole<Format, decltype(m)::value>(g, x); });
+  return taken;
 }
 
 }  // namespace anychip
