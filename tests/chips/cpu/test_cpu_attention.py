@@ -147,7 +147,6 @@ def test_one_token_of_many_sequences_has_the_bits_of_a_prompt(each, heads, attrs
     assert relative(last[:1], dense(batch, 0, lens[0] - 1, lens[0], attrs)) < 1e-2
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("dim", [24, 40, 96])
 @pytest.mark.parametrize("heads", [(6, 2), (8, 1), (17, 1)])
 def test_bfloat16_in_heads_of_any_size(cpu, heads, dim):
@@ -159,6 +158,7 @@ def test_bfloat16_in_heads_of_any_size(cpu, heads, dim):
         assert same_bits(batch.run(cpu, [(0, first, last)], {}), whole[first:last])
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 def test_bits_do_not_depend_on_pages_or_threads(best, dtype):
     made = []
     for page in (1, 16, 64):
