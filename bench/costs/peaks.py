@@ -34,7 +34,7 @@ class Peaks:
 
 def measured_peaks() -> Peaks:
     """Compiles the loops. Raises ChipError where there is no compiler."""
-    from anychip.chips.cpu.build import processor_flags
+    from anychip.chips.cpu.build_isa import processor_flags
     from anychip.contract.compile import BuildOrder, compile_library
 
     if not processor_flags() >= NEEDED:
