@@ -124,12 +124,12 @@ class ModelSettings:
         Flag(
             ("--quantization",),
             "model",
-            "quantize linears to this at load; what a model has already is checked [as it is]",
+            "linears become this at load, or must be it already [as it is]",
             "FORMAT",
             choices=(*MADE_AT_LOAD, *QUANTIZED_BEFORE),
             spelled={"int8": "w8a8_int8", "w8a8": "w8a8_int8"},
             way_out="have others made by their own tools, and leave this out",
-            differs="w8a8_int8 is read, not made",
+            differs="read only",
         ),
     )
     chat_template: str | None = declared(
