@@ -15,12 +15,18 @@ PER_TOKEN_S = 0.000_2
 
 
 class Timed(Session):
-    """Steps whose time follows from what they compute."""
+    """Steps whose time follows from what they compute, and a clock that they move."""
+
+    now = 0.0
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, clock=lambda: self.now, **options)
 
     def commit(self, plan):
         rows = [len(row.tokens) for row in plan.rows]
         decoding = rows.count(1)
         self.seconds = ALONE_S + decoding * PER_ROW_S + (sum(rows) - decoding) * PER_TOKEN_S
+        self.now += self.seconds
         self.take(self.scheduler.commit(plan, self.runner.run(plan), self.seconds))
         assert self.scheduler.check() == []
 
@@ -32,7 +38,7 @@ def streams(count: int, **options: object) -> Timed:
     )
     for number in range(count):
         session.add(ask(f"stream{number}", [number + 1, 2, 3], 400))
-    for _ in range(20):
+    for _ in range(40):  # longer than a burst takes
         session.step()
     return session
 
@@ -146,10 +152,43 @@ def test_requests_that_came_together_are_not_paced_among_each_other():
         assert session.step()
         steps += 1
     assert steps <= 1 + 20 * 201 // (256 - 20), "every step was full"
+    for _ in range(30):  # longer than a burst takes
+        session.step()
     session.add(ask("later", [5] * 400, 2))
     alone = session.seconds
     session.step()
     assert session.seconds <= 3.5 * alone
+
+
+def test_a_burst_that_takes_a_while_to_come_is_not_held_back_by_its_first():
+    session = Timed(limits(pages=3000, context_length=600, max_running=64, step_tokens=256))
+    session.add(ask("first", [1, *([7] * 60)], 100))
+    for _ in range(10):
+        session.step()
+    for number in range(10):
+        session.add(ask(f"r{number}", [number + 2, *([7] * 200)], 100))
+    steps = 0
+    while len(session.tokens) < 11:
+        assert session.step()
+        steps += 1
+    assert steps <= 2 + 10 * 201 // (256 - 11), "every step was full"
+
+
+def test_who_ends_soon_is_no_beginner_any_more():
+    session = Timed(limits(max_running=64))
+    session.add(ask("a", [1, 2, 3], 30))
+    session.add(ask("b", [4, 5, 6], 3))
+    for _ in range(2):
+        session.step()
+    state = session.scheduler._state
+    assert list(state.beginners) == ["a", "b"]
+    for _ in range(3):
+        session.step()
+    assert list(state.beginners) == ["a"]
+    for _ in range(24):
+        session.step()
+    assert not state.beginners
+    assert state.by_id["a"].decodes_since == 2
 
 
 def test_a_surplus_row_is_no_prefill():

@@ -140,14 +140,16 @@ class Planner:
         Requests that came together share alike: a burst is not held back by its own first.
         """
         state = self._state
-        if not state.decoding:
+        paced_for = [s.decodes_since for s in state.decoding.values() if s.decodes_since >= 0]
+        if not paced_for:
             return
-        self._paced_from = oldest = min(s.decodes_since for s in state.decoding.values())
+        self._paced_from = oldest = min(paced_for)
         later = [s.arrival for s in state.prefilling.values() if s.arrival >= oldest]
         if not state.admission_blocked:
             later += state.queue.arrivals_from(oldest, len(state.free_slots))
         if later:
-            before = sum(s.decodes_since <= min(later) for s in state.decoding.values())
+            first = min(later)
+            before = sum(since <= first for since in paced_for)
             self._paced_budget = self._pace.prefill_tokens(before, len(later))
 
     def _add_chunk(self, sequence: Sequence) -> None:

@@ -133,6 +133,7 @@ class Scheduler:
             return None
         if self._flights[0].plan.moves:  # where it fails nothing that is cached can be trusted
             return None
+        state.settle_beginners()
         self._retry_those_that_wait()
         planner = Planner(state, self._pace)
         return self._take_off(planner, planner.fill_ahead(state.counters.steps + 1))
@@ -303,6 +304,7 @@ class Scheduler:
         state.now = self._clock()
         if not state.by_id:
             return
+        state.settle_beginners()
         end_overdue(state, state.options, state.now)
         if state.hooks.force_retract_every:
             force_retraction(state)

@@ -25,9 +25,9 @@ class Sequence:
     ahead: positions behind `computed` that steps in flight compute. pending: tokens that they
     sample, which `tokens` does not have yet.
     since: when it came, or once it was admitted, when that was first. overtaken: how many that
-    came later were started before it. decodes_since: how many had come when it had its first
-    token, -1: it has none; retraction does not undo it. follows: whose prefill it waits for, which
-    computes what both share, up to position follows_until.
+    came later were started before it. decodes_since: how many had come when it had decoded for
+    BURST_S, -1: it has not yet; retraction does not undo it. follows: whose prefill it waits for,
+    which computes what both share, up to position follows_until.
     score_next: the first token of the prompt whose probability nobody has asked the runner for;
     prompt_length where none is left. may_jump: a grammar may force tokens behind a sampled one,
     which are then computed together; not where their probabilities are wanted. is_plain: nothing

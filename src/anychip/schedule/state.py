@@ -34,6 +34,11 @@ SLOTS, PAGES, TOKENS, PREFIX = "slots", "pages", "tokens", "prefix"
 """What requests wait for: a slot, cache memory, a share of the step, a prefix that is computed."""
 
 
+BURST_S = 0.25
+"""Requests that come so soon after another's first token came together with it: a client takes a
+while to send many, and a server to read them while it computes."""
+
+
 class Counters(msgspec.Struct):
     """Lifetime counts for SchedulerStats."""
 
@@ -63,7 +68,8 @@ class State:
     admission_blocked: those that wait were tried and none can start; nothing happened since that
     could change it, so they are not tried again. waits_for: what kept the first of them from
     starting when they were last tried. now: the clock's time at this step.
-    arrivals: requests that came so far.
+    arrivals: requests that came so far. beginners: those that may be part of a burst, by the time
+    of their first token, in its order.
     """
 
     def __init__(self, limits: CacheLimits, options: SchedulerOptions) -> None:
@@ -91,6 +97,7 @@ class State:
         self.prefilling: dict[str, Sequence] = {}
         self.decoding: dict[str, Sequence] = {}
         self.by_id: dict[str, Sequence] = {}
+        self.beginners: dict[str, float] = {}
         self.outbox: list[StepOutput] = []
         self.counters = Counters()
         self.admission_blocked = False
@@ -144,9 +151,18 @@ class State:
         """Its prefill is over. Those that waited for that may start now."""
         name = sequence.request.id
         if sequence.decodes_since < 0:
-            sequence.decodes_since = self.arrivals
+            self.beginners.setdefault(name, self.now)
         self.decoding[name] = self.prefilling.pop(name)
         self.admission_blocked = False
+
+    def settle_beginners(self) -> None:
+        """What comes later than now is paced for those that have decoded for BURST_S."""
+        while self.beginners:
+            name, began = next(iter(self.beginners.items()))
+            if self.now < began + BURST_S:
+                return
+            del self.beginners[name]
+            self.by_id[name].decodes_since = self.arrivals
 
     def retract(self, sequence: Sequence) -> None:
         """Take slot and pages away and queue it again with its output kept.
@@ -177,6 +193,7 @@ class State:
             self.queue.remove(sequence)
             self.admission_blocked = False
         del self.by_id[sequence.request.id]
+        self.beginners.pop(sequence.request.id, None)
         self.counters.aborted += finish is FinishReason.ABORT
         self.counters.timed_out += failure in (Failure.WAITED_TOO_LONG, Failure.RAN_TOO_LONG)
         if finish is not FinishReason.ERROR and sequence.admitted:
