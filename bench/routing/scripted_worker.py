@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import uvicorn
+from starlette.requests import Request
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,12 +27,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     """Models, health, and completions of max_tokens pieces."""
     if scope["type"] != "http":
         return
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            break
+    body = await Request(scope, receive).body()
     if scope["path"] == "/v1/models":
         await _answer(send, MODELS)
     elif scope["path"] == "/health":

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import uvicorn
 import uvloop
+from starlette.requests import Request
 
 from anychip.config import RouterConfig
 from anychip.http.http_server import HttpServer
@@ -73,12 +74,7 @@ class ScriptedWorker:
         self.socket.close()
 
     async def __call__(self, scope, receive, send) -> None:
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await Request(scope, receive).body()
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         path, method = scope["path"], scope["method"]
         if path in ("/ready", "/v1/models", "/server_info"):

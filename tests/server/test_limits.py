@@ -88,17 +88,6 @@ def body_of(*chunks, then_stands_still=False, **headers):
     return Request({"type": "http", "method": "POST", "headers": told}, receive)
 
 
-def test_a_body_that_the_parser_drops_is_refused_with_the_way_out():
-    """Java's HttpClient sends such a head, and its parser takes the body for HTTP/2."""
-    wish = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
-    with pytest.raises(ApiError, match=r"Upgrade: h2c.*have the client use HTTP/1.1"):
-        asyncio.run(read_body(body_of(b"", content_length="2", **wish), 100))
-    with pytest.raises(ApiError, match="Upgrade: h2c"):
-        asyncio.run(read_body(body_of(b"", transfer_encoding="chunked", **wish), 100))
-    assert asyncio.run(read_body(body_of(b"", **wish), 100)) == b"", "nothing is lost"
-    assert asyncio.run(read_body(body_of(b"ab", content_length="2", upgrade="h2c"), 100)) == b"ab"
-
-
 def test_a_body_that_stands_still_is_given_up():
     assert asyncio.run(read_body(body_of(b"a", b"b"), 100)) == b"ab"
     half = body_of(b"a", b"b", then_stands_still=True)

@@ -14,10 +14,9 @@ BODY_IDLE_S = 30.0
 
 async def read_body(request: Request, limit: int, idle_s: float = BODY_IDLE_S) -> bytes:
     """The whole body. ApiError 413 where it is longer than `limit` bytes, 408 where nothing more of
-    it arrives for `idle_s` seconds, 400 where it comes with a wish for another protocol.
+    it arrives for `idle_s` seconds.
     """
     told = request.headers.get("content-length", "0")
-    _check_protocol(request)
     if told.isdecimal() and int(told) > limit:
         raise too_large(limit)
     body = bytearray()
@@ -36,21 +35,6 @@ async def read_body(request: Request, limit: int, idle_s: float = BODY_IDLE_S) -
     except ClientDisconnect as error:
         raise bad_request("the request ended before its body was complete") from error
     return bytes(body)
-
-
-def _check_protocol(request: Request) -> None:
-    """ApiError 400 where a body comes that the HTTP parser has dropped: it takes what follows such
-    a head for the other protocol."""
-    headers = request.headers
-    comes = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    if comes and "upgrade" in headers and "upgrade" in headers.get("connection", "").lower():
-        wanted = headers["upgrade"]
-        text = (
-            f"the header 'Upgrade: {wanted}' asks for another protocol, and only HTTP/1.1 is"
-            " spoken: have the client use HTTP/1.1 (Java's HttpClient: version(HTTP_1_1);"
-            " curl: --http1.1)"
-        )
-        raise bad_request(text, "Upgrade")
 
 
 def too_large(limit: int) -> ApiError:

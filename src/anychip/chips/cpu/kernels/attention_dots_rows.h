@@ -67,11 +67,7 @@ inline float cut_row(const AttentionArgs& g, float* scores, int64_t low, int64_t
   for (int64_t j = 0; j < KEYS; j += W) {
     V x = vload(scores + j);
     if (g.softcap > 0.0) x = capped(g, x);
-    if (j < low || j + W > high) {
-      V at = vadd(vlanes(), vset(static_cast<float>(j)));
-      x = vpick_lt(at, vset(static_cast<float>(low)), vset(-INF), x);
-      x = vpick_lt(at, vset(static_cast<float>(high)), x, vset(-INF));
-    }
+    if (j < low || j + W > high) x = only_visible(x, j, low, high);
     vstore(scores + j, x);
     top = vmax(x, top);
   }

@@ -44,11 +44,7 @@ inline float soften(const Work& w, int64_t row, float* scores, int64_t low, int6
   for (int64_t j = 0; j < KEYS; j += W) {
     V x = vmul(vload(scores + j), scale);
     if (w.g.softcap > 0.0) x = vsoftcap(x, static_cast<float>(w.g.softcap));
-    if (j < low || j + W > high) {
-      V at = vadd(vlanes(), vset(static_cast<float>(j)));
-      x = vpick_lt(at, vset(static_cast<float>(low)), vset(-INF), x);
-      x = vpick_lt(at, vset(static_cast<float>(high)), x, vset(-INF));
-    }
+    if (j < low || j + W > high) x = only_visible(x, j, low, high);
     vstore(scores + j, x);
     top = vmax(x, top);
   }

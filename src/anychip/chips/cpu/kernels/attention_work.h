@@ -73,5 +73,12 @@ inline void ask_first(const Work& w, int64_t start) {
   }
 }
 
+// Scores of the keys from j on, those outside of low .. high - 1 hidden.
+inline V only_visible(V x, int64_t j, int64_t low, int64_t high) {
+  V at = vadd(vlanes(), vset(static_cast<float>(j)));
+  x = vpick_lt(at, vset(static_cast<float>(low)), vset(-INF), x);
+  return vpick_lt(at, vset(static_cast<float>(high)), x, vset(-INF));
+}
+
 }  // namespace attention
 }  // namespace anychip
