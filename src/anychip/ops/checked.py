@@ -94,7 +94,7 @@ class CheckedRun:
         call, op = bound.call, bound.call.spec.op
         touched = _touched_pages(call, self._read)
         inputs = {name: self._host(v, touched) for name, v in call.inputs.items()}
-        inputs = _renumbered(call, inputs, touched)
+        inputs = _renumbered(inputs, touched)
         self._poison_outputs(bound)
         bound.launch()
         outputs: dict[str, Any] = {n: self._read(t) for n, t in call.outputs.items()}
@@ -208,8 +208,8 @@ def _touched_pages(call: Call, read: Callable[[Tensor], Array]) -> list[int]:
     return sorted(pages) + ([] if neighbour is None else [neighbour])
 
 
-def _renumbered(call: Call, inputs: dict[str, Any], touched: list[int]) -> dict[str, Any]:
-    """The same call over the touched pages alone."""
+def _renumbered(inputs: dict[str, Any], touched: list[int]) -> dict[str, Any]:
+    """The inputs of the same call over the touched pages alone."""
     if not touched:
         return inputs
     place = {page: i for i, page in enumerate(touched)}
