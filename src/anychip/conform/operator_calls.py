@@ -16,13 +16,14 @@ from anychip.contract.registration import Chip
 from anychip.contract.signature import Arg, ArgKind, Spec, Tier, infer_outputs
 from anychip.contract.tensor import Shape, TensorSpec
 from anychip.contract.weights import WeightUse
+from anychip.hostops import dtype_of
 from anychip.ops.cases import Case
 from anychip.ops.check import Verdict, check_case, relative_l2, result_dtype
 from anychip.ops.composed_error import MULTIPLE, error_limit
 from anychip.ops.limits import EXACT, ROUNDOFF
 from anychip.ops.oracle import CacheArrays, filled
 from anychip.ops.oracle.arrays import Array
-from anychip.ops.placed import POISON, USES, HostWeights, OpaqueCache, dtype_of, place
+from anychip.ops.placed import POISON, USES, HostWeights, OpaqueCache, place
 
 JUDGED_BY_O4 = ("kv_write", "kv_copy_pages", "paged_attention")
 TIMEOUT = 120.0
