@@ -26,12 +26,18 @@ from anychip.contract.formats import (
     PLAIN_FORMATS,
     W8A8,
     block_elements,
-    format_bytes,
     head_bytes,
     row_bytes,
 )
 from anychip.contract.tensor import Buffer, Shape, Tensor
-from anychip.contract.weights import HostWeight, Weight, Weights, WeightSpec, WeightUse
+from anychip.contract.weights import (
+    HostWeight,
+    Weight,
+    Weights,
+    WeightSpec,
+    WeightUse,
+    check_bytes,
+)
 from anychip.hostops import NUMPY_DTYPES
 
 
@@ -88,7 +94,7 @@ class CpuWeights(Weights):
         """Pack each part's rows behind the ones before."""
         spec = self.plan(tuple(p.format for p in parts), tuple(p.shape for p in parts), uses)
         for part in parts:
-            _check_bytes(part)
+            check_bytes(CHIP, part)
         buffer = self._store.take(spec.nbytes, long_lived=True)
         try:
             return self._filled(spec, buffer, parts)
@@ -167,13 +173,6 @@ def _check_part(name: str, shape: Shape, k: int, kernels: bool) -> None:
         raise invalid(CHIP, ChipLayer.MEMORY, text)
     if shape[1] % block_elements(name):
         text = f"{shape[1]} columns of {name} are no whole blocks of {block_elements(name)}"
-        raise invalid(CHIP, ChipLayer.MEMORY, text)
-
-
-def _check_bytes(part: HostWeight) -> None:
-    wanted = format_bytes(part.format, part.shape)
-    if part.data.nbytes != wanted:
-        text = f"a {part.format} weight {part.shape} has {part.data.nbytes} bytes, not {wanted}"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
 
 
