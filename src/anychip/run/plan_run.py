@@ -25,7 +25,8 @@ DEFAULT_RUNNING = 64
 COMPOSED_RUNNING, COMPOSED_CHUNK = 4, 64
 UNLIMITED = 1 << 30
 MIXING = ("paged_attention", "sink_attention", "latent_attention", "gated_delta_rule")
-"""Operators of which a layer has one, by which tokens see those before them."""
+"""Operators by which tokens see those before them. `expanded_attention` is no other: its recipe
+asks for `latent_attention`."""
 
 
 @dataclass
