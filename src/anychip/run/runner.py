@@ -126,9 +126,10 @@ class Runner:
         if written is None or written.plan is not plan:
             written = self._write(plan, self._begun)
         self._staging.begin(written, self._drawn, self._by_slot)
-        self._begun = plan
+        self._begun, begun = plan, time.monotonic()
         program = self.last = self._compute(plan, written.sizes, watch)
         tokens = tuple(self._read_tokens(program, written.sizes))
+        self.meter.on_chip(begun)
         self._before = plan.rows, tokens
         return StepResult(tokens=tokens)
 
@@ -137,9 +138,10 @@ class Runner:
         if plan.changes:
             self._tables.apply(plan.changes)
         sizes = self._fill_shaped(plan)
-        self._begun = plan
+        self._begun, begun = plan, time.monotonic()
         program = self.last = self._compute(plan, sizes, watch)
-        drawn = self._read_tokens(program, sizes)
+        drawn = self._read_tokens(program, sizes).tolist()
+        self.meter.on_chip(begun)
         tokens = emitted(plan, tokens_of_rows(plan, drawn))
         self._before = plan.rows, tokens
         return self._result(plan, program, sizes, tokens)
@@ -175,8 +177,9 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
-        begun = time.monotonic()
-        told = self._wants_operators(watch)
+        told = None
+        if watch is not None or self.timed.every:
+            told = self._wants_operators(watch)
         if told is not None:
             run_timed(program, self._chip.queue, partial(self._copy_masks, masks, sizes), told)
         else:
@@ -184,7 +187,6 @@ class Runner:
             if masks is not None:
                 self._copy_masks(masks, sizes)
                 program.run_late()
-        self.meter.on_chip(begun)
         return program
 
     def _wants_operators(self, watch: StepWatch | None) -> Told | None:
@@ -211,14 +213,14 @@ class Runner:
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )
 
-    def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
-        tokens, begun = self._drawn[: sizes.samples], time.monotonic()
+    def _read_tokens(self, program: StepProgram, sizes: Sizes) -> memoryview[int]:
+        """What each logit row sampled, until the next step."""
+        tokens = self._drawn[: sizes.samples]
         if sizes.samples:
             self._memory.copy_out(program.tokens, tokens.cast("B"))
         else:
             self._chip.queue.synchronize(None)
-        self.meter.on_chip(begun)
-        return tokens.tolist()
+        return tokens
 
     def _grow_arena(self, error: ArenaTooSmall) -> None:
         """Plans bound before keep the old arena, so it stays. Raises ChipError (out of memory)."""

@@ -145,6 +145,10 @@ def _aligned(nbytes: int) -> Bytes:
     return raw[start : start + nbytes]
 
 
+KEPT_VIEWS = 1024
+"""Tensors whose bytes are found at once when they are copied again."""
+
+
 class CpuMemory(Memory):
     """Plain host memory: copies are done on return, nothing is ever queued."""
 
@@ -153,6 +157,7 @@ class CpuMemory(Memory):
 
     def __init__(self, store: HostStore) -> None:
         self._store = store
+        self._views: dict[Tensor, memoryview] = {}  # of what is copied again and again
         self._bytes_in = self._bytes_out = 0
         self._seconds_in = self._seconds_out = 0.0
 
@@ -162,22 +167,42 @@ class CpuMemory(Memory):
 
     def free(self, buffer: Buffer) -> None:
         """Give it back to the system."""
+        self._views.clear()  # they would keep it
         self._store.give(buffer)
 
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
-        data = _host_bytes(source)
-        there = _view_of(target, data.nbytes)
-        self._seconds_in += _copied(there, data)
+        there, data = self._view_of(target, source), source
+        if data.format != "B" or data.ndim != 1:
+            data = _bytes_of(data)
+        began = time.perf_counter()
+        there[:] = data
+        self._seconds_in += time.perf_counter() - began
         self._bytes_in += data.nbytes
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """A plain copy: every launch before it has run."""
         if target.readonly:
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
-        data = _host_bytes(target)
-        self._seconds_out += _copied(data, _view_of(source, data.nbytes))
+        there, data = self._view_of(source, target), target
+        if data.format != "B" or data.ndim != 1:
+            data = _bytes_of(data)
+        began = time.perf_counter()
+        data[:] = there
+        self._seconds_out += time.perf_counter() - began
         self._bytes_out += data.nbytes
+
+    def _view_of(self, tensor: Tensor, host: memoryview) -> memoryview:
+        """The bytes of a tensor that a copy from or to `host` is about. Raises ChipError."""
+        if not host.c_contiguous:
+            raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
+        view = self._views.get(tensor)
+        if view is None or tensor.buffer.freed or view.nbytes != host.nbytes:
+            view = _view_of(tensor, host.nbytes)
+            if len(self._views) >= KEPT_VIEWS:
+                self._views.clear()
+            self._views[tensor] = view
+        return view
 
     def info(self) -> MemoryInfo:
         """Measured now."""
@@ -194,13 +219,6 @@ class CpuMemory(Memory):
         return Traffic(self._bytes_in, self._bytes_out, self._seconds_in, self._seconds_out)
 
 
-def _copied(target: memoryview, source: memoryview) -> float:
-    """Copy; the seconds that it took."""
-    began = time.perf_counter()
-    target[:] = source
-    return time.perf_counter() - began
-
-
 def raw_bytes(tensor: Tensor) -> Bytes:
     """All bytes of a tensor's buffer. Raises ChipError where it was freed."""
     return _block_of(tensor).raw
@@ -214,12 +232,9 @@ def _block_of(tensor: Tensor) -> Block:
     return block
 
 
-def _host_bytes(host: memoryview) -> memoryview:
-    """Host memory as bytes. Raises ChipError where it has gaps."""
-    if not host.c_contiguous:
-        raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
-    is_bytes = host.format == "B" and host.ndim == 1
-    return host if is_bytes else np.frombuffer(host, np.uint8).data
+def _bytes_of(host: memoryview) -> memoryview:
+    """Host memory without gaps, as bytes."""
+    return np.frombuffer(host, np.uint8).data
 
 
 def _view_of(tensor: Tensor, nbytes: int) -> memoryview:
