@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from anychip.plan import PREV, StepPlan
 from anychip.run.sections import FLOAT_INPUTS, Layout
@@ -12,11 +13,11 @@ from anychip.run.sizes import Sizes
 from anychip.run.tables import PageTables
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True):
     """A plain step that is written but for the tokens that the step before samples.
 
-    previous: which rows take theirs from there, and of which slots; nothing where `goes_on`: all
-    rows do, and they are those of the step before, in its order.
+    previous: which rows take theirs from there, and of which slots. goes_on: all rows do, and they
+    are those of the step before, in its order.
     """
 
     plan: StepPlan
@@ -54,25 +55,20 @@ class PlainSteps:
         """
         layout, last, rows = self._layout(sizes), self._last, plan.rows
         slots = [row.slot for row in rows]
-        if last is None or (last.layout, last.slots) != (layout, slots):
+        same = last is not None and last.layout is layout and last.slots == slots
+        if not same or last.version + len(plan.changes) != self._tables.version:
             self._write_order(layout, sizes, slots)
-        elif last.version != self._tables.version:
-            if last.version + len(plan.changes) == self._tables.version:
-                self._write_changes(plan, layout, sizes, slots)
-            else:
-                self._write_order(layout, sizes, slots)
+        elif plan.changes:
+            self._write_changes(plan, layout, sizes, slots)
         previous = self._write_rows(plan, layout)
         if not sizes.choice.greedy:
             layout.views["top_k"][:] = array("i", [row.top_k for row in rows])
             for name in FLOAT_INPUTS:
                 layout.views[name][:] = array("f", [getattr(row, name) for row in rows])
-        goes_on = len(previous) == len(rows) and last is not None
-        goes_on = goes_on and last.plan is before and last.slots == slots
-        written = Written(
-            plan, sizes, layout, slots, self._tables.version, goes_on, [] if goes_on else previous
-        )
-        self._last = written
-        return written
+        goes_on = same and last.plan is before and len(previous) == len(rows)
+        version = self._tables.version
+        self._last = Written(plan, sizes, layout, slots, version, goes_on, previous)
+        return self._last
 
     def _write_rows(self, plan: StepPlan, layout: Layout) -> list[tuple[int, int]]:
         """What is new in each step; returns which rows want a token of the step before."""

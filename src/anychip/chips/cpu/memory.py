@@ -149,6 +149,10 @@ KEPT_VIEWS = 1024
 """Tensors whose bytes are found at once when they are copied again."""
 
 
+FLAT = (1,)
+"""Strides of bytes in a row."""
+
+
 class CpuMemory(Memory):
     """Plain host memory: copies are done on return, nothing is ever queued."""
 
@@ -172,36 +176,33 @@ class CpuMemory(Memory):
 
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
-        there, data = self._view_of(target, source), source
-        if data.format != "B" or data.ndim != 1:
-            data = _bytes_of(data)
+        there = self._views.get(target)
+        if there is None or target.buffer.freed or len(there) != source.nbytes:
+            there = self._view_of(target, source.nbytes)
+        data = _bytes_of(source) if source.format != "B" or source.strides != FLAT else source
         began = time.perf_counter()
         there[:] = data
         self._seconds_in += time.perf_counter() - began
-        self._bytes_in += data.nbytes
+        self._bytes_in += len(there)
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """A plain copy: every launch before it has run."""
         if target.readonly:
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
-        there, data = self._view_of(source, target), target
-        if data.format != "B" or data.ndim != 1:
-            data = _bytes_of(data)
+        there = self._views.get(source)
+        if there is None or source.buffer.freed or len(there) != target.nbytes:
+            there = self._view_of(source, target.nbytes)
+        data = _bytes_of(target) if target.format != "B" or target.strides != FLAT else target
         began = time.perf_counter()
         data[:] = there
         self._seconds_out += time.perf_counter() - began
-        self._bytes_out += data.nbytes
+        self._bytes_out += len(there)
 
-    def _view_of(self, tensor: Tensor, host: memoryview) -> memoryview:
-        """The bytes of a tensor that a copy from or to `host` is about. Raises ChipError."""
-        if not host.c_contiguous:
-            raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
-        view = self._views.get(tensor)
-        if view is None or tensor.buffer.freed or view.nbytes != host.nbytes:
-            view = _view_of(tensor, host.nbytes)
-            if len(self._views) >= KEPT_VIEWS:
-                self._views.clear()
-            self._views[tensor] = view
+    def _view_of(self, tensor: Tensor, nbytes: int) -> memoryview:
+        """The bytes of a tensor, which are so many. Raises ChipError."""
+        if len(self._views) >= KEPT_VIEWS:
+            self._views.clear()
+        view = self._views[tensor] = _view_of(tensor, nbytes)
         return view
 
     def info(self) -> MemoryInfo:
@@ -233,7 +234,9 @@ def _block_of(tensor: Tensor) -> Block:
 
 
 def _bytes_of(host: memoryview) -> memoryview:
-    """Host memory without gaps, as bytes."""
+    """Host memory as bytes. Raises ChipError where it has gaps."""
+    if not host.c_contiguous:
+        raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
     return np.frombuffer(host, np.uint8).data
 
 
