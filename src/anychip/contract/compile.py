@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import count
 from pathlib import Path
 
 from anychip.contract.demangle import demangled
@@ -304,6 +305,7 @@ class _Bench:
     folder: Path
     progress: Callable[[str], None]
     left_out: dict[str, str] = field(default_factory=dict)
+    _done: Iterator[int] = field(default_factory=partial(count, 1))
 
     def library_for(self, target: Path) -> Path | None:
         """The library, or None where the sources changed meanwhile: errors may be a mixture's too.
@@ -347,7 +349,8 @@ class _Bench:
         except ChipError as error:
             self._leave_out(source, error)
         else:
-            self.progress(f"compiled {self.order.name}: {source.name}")
+            done = f"{next(self._done)} of {len((*self.order.sources, *self.order.optional))}"
+            self.progress(f"compiled {self.order.name}: {source.name} ({done})")
         return target
 
     def _linked(self, objects: Mapping[Path, Path], extra: dict[Path, Path]) -> Path:

@@ -121,6 +121,14 @@ def _aligned(nbytes: int) -> Bytes:
     return raw[start : start + nbytes]
 
 
+KEPT_VIEWS = 1024
+"""Tensors whose bytes are found at once when they are copied again."""
+
+
+FLAT = (1,)
+"""Strides of bytes in a row."""
+
+
 class CpuMemory(Memory):
     """Plain host memory: copies are done on return, nothing is ever queued."""
 
@@ -129,6 +137,7 @@ class CpuMemory(Memory):
 
     def __init__(self, store: HostStore) -> None:
         self._store = store
+        self._views: dict[Tensor, memoryview] = {}  # of what is copied again and again
         self._bytes_in = self._bytes_out = 0
         self._seconds_in = self._seconds_out = 0.0
 
@@ -138,22 +147,39 @@ class CpuMemory(Memory):
 
     def free(self, buffer: Buffer) -> None:
         """Give it back to the system."""
+        self._views.clear()  # they would keep it
         self._store.give(buffer)
 
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
-        data = _host_bytes(source)
-        there = _view_of(target, data.nbytes)
-        self._seconds_in += _copied(there, data)
-        self._bytes_in += data.nbytes
+        there = self._views.get(target)
+        if there is None or target.buffer.freed or len(there) != source.nbytes:
+            there = self._view_of(target, source.nbytes)
+        data = _bytes_of(source) if source.format != "B" or source.strides != FLAT else source
+        began = time.perf_counter()
+        there[:] = data
+        self._seconds_in += time.perf_counter() - began
+        self._bytes_in += len(there)
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """A plain copy: every launch before it has run."""
         if target.readonly:
             raise invalid(CHIP, ChipLayer.MEMORY, "copy_out into read-only memory")
-        data = _host_bytes(target)
-        self._seconds_out += _copied(data, _view_of(source, data.nbytes))
-        self._bytes_out += data.nbytes
+        there = self._views.get(source)
+        if there is None or source.buffer.freed or len(there) != target.nbytes:
+            there = self._view_of(source, target.nbytes)
+        data = _bytes_of(target) if target.format != "B" or target.strides != FLAT else target
+        began = time.perf_counter()
+        data[:] = there
+        self._seconds_out += time.perf_counter() - began
+        self._bytes_out += len(there)
+
+    def _view_of(self, tensor: Tensor, nbytes: int) -> memoryview:
+        """The bytes of a tensor, which are so many. Raises ChipError."""
+        if len(self._views) >= KEPT_VIEWS:
+            self._views.clear()
+        view = self._views[tensor] = _view_of(tensor, nbytes)
+        return view
 
     def info(self) -> MemoryInfo:
         """Measured now."""
@@ -170,13 +196,6 @@ class CpuMemory(Memory):
         return Traffic(self._bytes_in, self._bytes_out, self._seconds_in, self._seconds_out)
 
 
-def _copied(target: memoryview, source: memoryview) -> float:
-    """Copy; the seconds that it took."""
-    began = time.perf_counter()
-    target[:] = source
-    return time.perf_counter() - began
-
-
 def raw_bytes(tensor: Tensor) -> Bytes:
     """All bytes of a tensor's buffer. Raises ChipError where it was freed."""
     return _block_of(tensor).raw
@@ -190,12 +209,11 @@ def _block_of(tensor: Tensor) -> Block:
     return block
 
 
-def _host_bytes(host: memoryview) -> memoryview:
+def _bytes_of(host: memoryview) -> memoryview:
     """Host memory as bytes. Raises ChipError where it has gaps."""
     if not host.c_contiguous:
         raise invalid(CHIP, ChipLayer.MEMORY, "a copy with host memory that has gaps")
-    is_bytes = host.format == "B" and host.ndim == 1
-    return host if is_bytes else np.frombuffer(host, np.uint8).data
+    return np.frombuffer(host, np.uint8).data
 
 
 def _view_of(tensor: Tensor, nbytes: int) -> memoryview:
