@@ -27,6 +27,9 @@ class ShortOfMemory:
     def __init__(self, runner, steps: list[int]) -> None:
         self._runner, self._steps = runner, frozenset(steps)
 
+    def stage(self, plan: StepPlan) -> None:
+        self._runner.stage(plan)
+
     def run(self, plan: StepPlan) -> StepResult:
         if plan.step in self._steps and plan.step % 2 == 0:
             raise out_of_memory("test", 1 << 40, 0)

@@ -48,6 +48,9 @@ class ScriptedRunner:
         self.step_s, self.polite = step_s, polite
         self.watching = Watching()
 
+    def stage(self, plan: StepPlan) -> None:
+        pass
+
     def run(self, plan: StepPlan) -> StepResult:
         time.sleep(self.step_s)
         for row in () if self.polite else plan.rows:

@@ -138,7 +138,8 @@ class Turns:
             self.turn()
 
     def _decoded(self) -> int:
-        return self._figures.step_rows.get("decode", 0)
+        figures = self._engine.meter.snapshot(self._engine.scheduler, 0)
+        return figures.step_rows.get("decode", 0)
 
     def turn(self, look: Callable[[Callable[[], Any]], None] | None = None) -> Turn:
         """One turn. look: runs it in place of us."""

@@ -57,7 +57,7 @@ def test_the_last_output_brings_it_and_others_bring_none(overlap):
     assert [mark.step for mark in marks[1:]] == sorted({mark.step for mark in marks[1:]})
     assert all(mark.begin <= mark.end for mark in marks)
     assert found["b"].timeline == ()
-    assert not one._timelines
+    assert not one._timelines.open
 
 
 def test_chunks_of_a_prompt_are_told_one_by_one():
@@ -80,7 +80,7 @@ def test_ends_of_every_kind_bring_what_there_was():
     assert (left.finish, doings(left)) == (FinishReason.ABORT, ["queue"])
     failed = run(one, request("fails", prompt=f"a{chr(FAIL)}"))["fails"]
     assert (failed.finish, doings(failed)) == (FinishReason.ERROR, ["queue"])
-    assert not one._timelines and not one._timelines._flying
+    assert not one._timelines.open and not one._timelines.flying
 
 
 def test_a_grammar_comes_before_the_queue_and_long_answers_are_told_together(monkeypatch):

@@ -10,7 +10,8 @@ import pytest
 
 from anychip.contract.tensor import Buffer
 from anychip.plan import PREV, Row, StepPlan, TableChange
-from anychip.run.batch import FLOAT_INPUTS, Staging, sections, staging_words
+from anychip.run.batch import Staging
+from anychip.run.sections import FLOAT_INPUTS, sections, staging_words
 from anychip.run.sizes import SAMPLED, Sizes, sizes_of, table_width
 from anychip.run.tables import PageTables
 
@@ -86,7 +87,10 @@ def staged(*plans: StepPlan) -> dict[str, list]:
         if plan is not PLAN:
             tables.apply(plan.changes)
         sizes = sizes_of(plan, page_size=4, most_pages=8)
-        staging.fill(plan, sizes, SAMPLED_BEFORE)
+        if plan.plain:
+            staging.begin(staging.write(plan, sizes, None), None, lambda: SAMPLED_BEFORE)
+        else:
+            staging.fill(plan, sizes, SAMPLED_BEFORE)
     found = {}
     for name, section in sections(sizes).items():
         words = memory.words[section.start : section.end]

@@ -8,9 +8,10 @@ import pytest
 from anychip.contract.tensor import Buffer
 from anychip.plan import NOT_SAMPLED, Row, Score, StepPlan, TableChange
 from anychip.request import TokenLogprob
-from anychip.run.batch import MASK, SAMPLED_ONE, Staging, sections
+from anychip.run.batch import Staging
 from anychip.run.choosing import Told, share_out
 from anychip.run.runner import tokens_of_rows
+from anychip.run.sections import MASK, SAMPLED_ONE, sections
 from anychip.run.shaping import NO_ENTRIES, Entries
 from anychip.run.sizes import Choice, Sizes, entry_room, sizes_of
 from anychip.run.tables import PageTables

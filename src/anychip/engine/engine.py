@@ -97,7 +97,7 @@ class Engine:
         self._take_compiled()
         outputs, self._outputs = self._outputs, []
         outputs += self._step()
-        return self._timelines.handed_over(outputs) if self._timelines else outputs
+        return self._timelines.handed_over(outputs) if self._timelines.open else outputs
 
     def _take_compiled(self) -> None:
         """Queue those whose grammar is compiled."""
@@ -134,7 +134,8 @@ class Engine:
             log.error("step %d failed: %s", plan.step, error)
             self._timelines.lost(plan)
             return self.scheduler.fail(plan, str(error))
-        self._timelines.landed(plan, begin, end)
+        if self._timelines.flying:
+            self._timelines.landed(plan, begin, end)
         if self._profile is not None:
             self._noted(self._profile, "wait", begun, plan)
         begun = time.monotonic()
@@ -186,7 +187,7 @@ class Engine:
         if self._profile is not None:
             self._noted(self._profile, "plan", begun, plan)
         if plan is not None:
-            if self._timelines:
+            if self._timelines.open:
                 self._timelines.planned(plan, self.scheduler.place_of)
             self._in_flight.append(plan)
             self._steps.launch(plan)

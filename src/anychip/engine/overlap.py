@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from anychip.plan import StepPlan, StepResult
+from anychip.plan import StepPlan
 
 from .steps import Landed, StepRunner
 
@@ -33,6 +33,7 @@ class OverlappedSteps:
 
     def launch(self, plan: StepPlan) -> None:
         """Have a step run behind those launched before."""
+        self._runner.stage(plan)
         self._plans.put(plan)
 
     def collect(self) -> Landed:
@@ -73,8 +74,8 @@ class OverlappedSteps:
         while (plan := self._plans.get()) is not None:
             begun = time.monotonic()
             try:
-                result: StepResult = self._runner.run(plan)
+                result = self._runner.run(plan)
             except Exception as error:  # noqa: BLE001 (raised again by `collect`, in the loop's thread)
                 self._results.put(error)
             else:
-                self._results.put(Landed(result, begun, time.monotonic()))
+                self._results.put((result, begun, time.monotonic()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from anychip.plan import StepPlan, StepResult
 
@@ -12,18 +12,17 @@ if TYPE_CHECKING:
     from anychip.run.watched import Watching
 
 
-class Landed(NamedTuple):
-    """What a step sampled, and when it ran: monotonic seconds."""
-
-    result: StepResult
-    begin: float
-    end: float
+Landed = tuple[StepResult, float, float]
+"""What a step sampled, when it began and when it ended: monotonic seconds."""
 
 
 class StepRunner(Protocol):
     """What computes a plan: `run.runner.Runner`, or a script in tests."""
 
     watching: Watching
+
+    def stage(self, plan: StepPlan) -> None:
+        """Do what can be done of the step to be run next; from any thread, while one runs."""
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step. Raises ChipError."""
@@ -65,7 +64,7 @@ class InlineSteps:
         assert self._plan is not None, "nothing was launched"
         plan, self._plan = self._plan, None
         begun = time.monotonic()
-        return Landed(self._runner.run(plan), begun, time.monotonic())
+        return self._runner.run(plan), begun, time.monotonic()
 
     def run_beside(self, loop: Callable[[], None]) -> None:
         """Run the loop, which runs the steps."""

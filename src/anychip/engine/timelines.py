@@ -40,15 +40,16 @@ class _Timeline:
 
 
 class Timelines:
-    """Of the traced requests that the engine has. clock: seconds, monotonic."""
+    """Of the traced requests that the engine has. clock: seconds, monotonic.
+
+    open: by request. flying: what steps in flight do for them, by step, until it lands. Where both
+    are empty nothing has to be told.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._open: dict[str, _Timeline] = {}
-        self._flying: dict[int, list[tuple[str, Mark]]] = {}  # by step, until it lands
-
-    def __bool__(self) -> bool:
-        return bool(self._open)
+        self.open: dict[str, _Timeline] = {}
+        self.flying: dict[int, list[tuple[str, Mark]]] = {}
 
     def begin(self, request: Request, *, compiling: bool) -> None:
         """A request came. compiling: its grammar comes before the queue."""
@@ -56,11 +57,11 @@ class Timelines:
             now = self._clock()
             timeline = _Timeline(queued=now)
             timeline.compiling = now if compiling else None
-            self._open[request.id] = timeline
+            self.open[request.id] = timeline
 
     def compiled(self, request_id: str) -> None:
         """Its grammar is ready: it waits for its turn now."""
-        timeline = self._open.get(request_id)
+        timeline = self.open.get(request_id)
         if timeline is not None and timeline.compiling is not None:
             now = self._clock()
             timeline.add(Mark(doing=Doing.GRAMMAR, begin=timeline.compiling, end=now))
@@ -71,7 +72,7 @@ class Timelines:
         now = self._clock()
         rows = {row.slot: row for row in plan.rows}
         flying = []
-        for request_id, timeline in self._open.items():
+        for request_id, timeline in self.open.items():
             slot, retractions = place_of(request_id) or (-1, 0)
             if retractions > timeline.retractions:
                 timeline.retractions = retractions
@@ -80,16 +81,16 @@ class Timelines:
             if slot in rows:
                 flying.append((request_id, _take_off(timeline, rows[slot], now)))
         if flying:
-            self._flying[plan.step] = flying
+            self.flying[plan.step] = flying
 
     def landed(self, plan: StepPlan, begin: float, end: float) -> None:
         """A step is over. begin, end: when the chip worked on it."""
-        flying = self._flying.pop(plan.step, ())
+        flying = self.flying.pop(plan.step, ())
         if not flying:
             return
         decoding = sum(len(row.tokens) == 1 and row.start > 0 for row in plan.rows)
         for request_id, mark in flying:
-            timeline = self._open.get(request_id)
+            timeline = self.open.get(request_id)
             if timeline is not None:
                 timeline.add(
                     msgspec.structs.replace(
@@ -105,16 +106,16 @@ class Timelines:
 
     def lost(self, plan: StepPlan) -> None:
         """A step failed."""
-        self._flying.pop(plan.step, None)
+        self.flying.pop(plan.step, None)
 
     def handed_over(self, outputs: Sequence[StepOutput]) -> list[StepOutput]:
         """The outputs, those that are last with the timeline of their request."""
         return [self._with_timeline(output) for output in outputs]
 
     def _with_timeline(self, output: StepOutput) -> StepOutput:
-        if output.finish is None or output.request_id not in self._open:
+        if output.finish is None or output.request_id not in self.open:
             return output
-        timeline, now = self._open.pop(output.request_id), self._clock()
+        timeline, now = self.open.pop(output.request_id), self._clock()
         if timeline.compiling is not None:
             timeline.add(Mark(doing=Doing.GRAMMAR, begin=timeline.compiling, end=now))
         elif timeline.queued is not None:

@@ -2,127 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
-from anychip.contract.tensor import Buffer, IndexPair, Shape, Tensor
+from anychip.contract.tensor import IndexPair, Tensor
 from anychip.plan import PREV, Row, StepPlan
+from anychip.run.plain_steps import PlainSteps, Written
+from anychip.run.sections import (
+    FLOAT_INPUTS,
+    MASK,
+    SAMPLED_ONE,
+    Layout,
+    Section,
+    float_shapes,
+    index_shapes,
+    sections,
+    staging_words,
+)
 from anychip.run.shaping import NO_ENTRIES, Entries
 from anychip.run.sizes import KEPT, Sizes
 from anychip.run.tables import PageTables
 
-ALIGNMENT = 16  # words of 4 bytes: every array starts at a multiple of 64 bytes
-
-
-@dataclass(frozen=True)
-class Section:
-    """One array within the staging words."""
-
-    start: int
-    shape: Shape
-    dtype: DType
-
-    @property
-    def end(self) -> int:
-        """Word behind the last one."""
-        return self.start + math.prod(self.shape)
-
-
-def index_shapes(sizes: Sizes, *, states: bool = False) -> dict[str, Shape]:
-    """Index arrays of a step and their shapes; see `model/network.py`.
-
-    states: the model has recurrent state. given: tokens whose probability is told; SAMPLED_ONE
-    where it is that of the sampled one.
-    """
-    t, b, r, k = (sizes.tokens,), (sizes.rows,), (sizes.samples,), (sizes.choice.entries,)
-    found: dict[str, Shape] = {
-        "tokens": t,
-        "positions": t,
-        "slots": t,
-        "token_rows": t,
-        "page_table": (sizes.rows, sizes.pages),
-        "cu_q": (sizes.rows + 1,),
-        "kv_lens": b,
-        "last": r,
-        "top_k": r,
-    }
-    if sizes.choice.entries:
-        found |= {"adjusted_rows": k, "adjusted_ids": k}
-    if sizes.choice.top >= 0:
-        found["given"] = r
-    if states:
-        found |= {"state_from": b, "state_to": b}
-    return found
-
-
-SAMPLED_ONE = -1
-
-FLOAT_INPUTS = ("temperature", "top_p", "min_p", "noise")
-"""float32 arrays [R] that the sampler reads."""
-
-MASK = "mask"
-"""int32 [R, W], last in the staging words and copied alone: it is made while the network runs."""
-
 _SCORED = Row(slot=-1, tokens=(), start=0, sample=False)
 """How a position is sampled whose token is there already: greedily, and nobody looks."""
-
-
-def float_shapes(sizes: Sizes) -> dict[str, Shape]:
-    """float32 arrays of a step and their shapes."""
-    found: dict[str, Shape] = dict.fromkeys(FLOAT_INPUTS, (sizes.samples,))
-    if sizes.choice.entries:
-        found |= dict.fromkeys(("repetition", "bias"), (sizes.choice.entries,))
-    return found
-
-
-def sections(sizes: Sizes, *, states: bool = False) -> dict[str, Section]:
-    """Where each array of a step lies in the staging words. states: as in `index_shapes`."""
-    found: dict[str, Section] = {}
-    start = 0
-    shapes = [(n, s, DType.INT32) for n, s in index_shapes(sizes, states=states).items()]
-    shapes += [(n, s, DType.FLOAT32) for n, s in float_shapes(sizes).items()]
-    if sizes.choice.mask_words:
-        shapes.append((MASK, (sizes.samples, sizes.choice.mask_words), DType.INT32))
-    for name, shape, dtype in shapes:
-        found[name] = Section(start, shape, dtype)
-        start = -(-found[name].end // ALIGNMENT) * ALIGNMENT
-    return found
-
-
-def staging_words(sizes: Sizes, *, states: bool = False) -> int:
-    """Words that a step of these sizes stages."""
-    return max(section.end for section in sections(sizes, states=states).values())
-
-
-class Layout:
-    """Where a step of some sizes is staged: kept, since most steps have the sizes of the last.
-
-    arrays: over the staging words, by name; floats: the sampler's, seen as float32. views: all of
-    these without numpy, whose calls cost much where few numbers are written. mask: where the rows'
-    masks lie; None: there are none.
-    """
-
-    __slots__ = ("arrays", "floats", "mask", "source", "target", "views")
-
-    def __init__(
-        self, words: npt.NDArray[np.int32], buffer: Buffer, sizes: Sizes, *, states: bool = False
-    ) -> None:
-        found = sections(sizes, states=states)
-        self.mask = found.pop(MASK, None)
-        count = max(section.end for section in found.values())
-        self.arrays = {n: words[s.start : s.end] for n, s in found.items()}
-        self.floats = {n: self.arrays[n].view(np.float32) for n in float_shapes(sizes)}
-        self.views = {n: found.data for n, found in (self.arrays | self.floats).items()}
-        self.target = Tensor((count,), DType.INT32, buffer=buffer)
-        self.source = words[:count].view(np.uint8).data
 
 
 def _put_sampled(
@@ -199,12 +105,13 @@ class Staging:
         words = staging_words(largest, states=states)
         self._memory, self._tables, self._page_size = memory, tables, page_size
         self._words: npt.NDArray[np.int32] = np.zeros(words, np.int32)
+        ahead: npt.NDArray[np.int32] = np.zeros(words, np.int32)
         self._counted = np.arange(largest.tokens + 1, dtype=np.int32)
         self.buffer = memory.allocate(4 * words)
         self._layout = lru_cache(KEPT)(
-            lambda sizes: Layout(self._words, self.buffer, sizes, states=states)
+            lambda sizes: Layout(self._words, ahead, self.buffer, sizes, states=states)
         )
-        self._plain: tuple[Layout, list[int], int] | None = None
+        self._plain = PlainSteps(self._layout, tables, page_size, states=states)
 
     def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
         """Index pairs over the staging words."""
@@ -225,15 +132,36 @@ class Staging:
         sampled: Sequence[int],
         entries: Entries = NO_ENTRIES,
     ) -> None:
-        """Write a plan's arrays, but for the masks, and queue their copy to the device.
+        """Write any plan's arrays, but for the masks, and queue their copy to the device.
 
         sampled: tokens of the step before by slot, for PREV.
         """
         layout = self._layout(sizes)
-        if plan.plain:
-            self._fill_plain(plan, sizes, layout, sampled)
-        else:
-            self._fill_any(plan, sizes, layout, sampled, entries)
+        self._fill_any(plan, sizes, layout, sampled, entries)
+        self._memory.copy_in(layout.target, layout.source)
+
+    def write(self, plan: StepPlan, sizes: Sizes, before: StepPlan | None) -> Written:
+        """Write a plain step ahead, which `begin` has run: others may use the words meanwhile.
+
+        before: the step in front of it, where that is known.
+        """
+        return self._plain.write(plan, sizes, before)
+
+    def begin(
+        self, written: Written, drawn: memoryview[int], sampled: Callable[[], Sequence[int]]
+    ) -> None:
+        """Take over what was written, with the tokens of the step before, and queue its copy.
+
+        drawn: those tokens in the order of its rows. sampled: finds them by slot.
+        """
+        layout = written.layout
+        layout.source[:] = layout.ahead
+        if written.goes_on:
+            layout.tokens[:] = drawn[: len(written.slots)]
+        elif written.previous:
+            tokens = sampled()
+            for place, slot in written.previous:
+                layout.tokens[place] = tokens[slot]
         self._memory.copy_in(layout.target, layout.source)
 
     def _fill_any(
@@ -244,7 +172,6 @@ class Staging:
         sampled: Sequence[int],
         entries: Entries,
     ) -> None:
-        self._plain = None
         self._fill_tokens(plan.rows, sizes, layout.arrays)
         if self._states:
             layout.arrays["state_from"][:] = [row.state_from for row in plan.rows]
@@ -259,50 +186,6 @@ class Staging:
             _put_entries(layout, entries)
         if sizes.choice.top >= 0:
             layout.arrays["given"][:] = given_tokens(plan)
-
-    def _fill_plain(
-        self, plan: StepPlan, sizes: Sizes, layout: Layout, sampled: Sequence[int]
-    ) -> None:
-        """Most steps: those of the rows before, one position further."""
-        rows, views = plan.rows, layout.views
-        slots, starts = [row.slot for row in rows], [row.start for row in rows]
-        if self._plain == (layout, slots, self._tables.version - len(plan.changes)):
-            for change in plan.changes:
-                first = slots.index(change.slot) * sizes.pages + change.first
-                views["page_table"][first : first + len(change.pages)] = array("i", change.pages)
-        else:
-            self._fill_order(sizes, slots, layout.arrays)
-        self._plain = layout, slots, self._tables.version
-        size, pages = self._page_size, self._tables.view
-        tokens = [row.tokens[0] for row in rows]
-        if PREV in tokens:
-            tokens = [
-                sampled[slot] if token == PREV else token
-                for slot, token in zip(slots, tokens, strict=True)
-            ]
-        places = [
-            pages[slot, start // size] * size + start % size
-            for slot, start in zip(slots, starts, strict=True)
-        ]
-        views["tokens"][:] = array("i", tokens)
-        views["positions"][:] = array("i", starts)
-        views["slots"][:] = array("i", places)
-        views["kv_lens"][:] = array("i", [start + 1 for start in starts])
-        if self._states:
-            views["state_from"][:] = array("i", [row.state_from for row in rows])
-            views["state_to"][:] = array("i", [row.state_to for row in rows])
-        if not sizes.choice.greedy:
-            views["top_k"][:] = array("i", [row.top_k for row in rows])
-            for name in FLOAT_INPUTS:
-                views[name][:] = array("f", [getattr(row, name) for row in rows])
-
-    def _fill_order(
-        self, sizes: Sizes, slots: list[int], arrays: dict[str, npt.NDArray[np.int32]]
-    ) -> None:
-        """What stays as it is while the rows and their pages do."""
-        arrays["page_table"][:] = self._tables.pages[slots, : sizes.pages].reshape(-1)
-        arrays["token_rows"][:] = arrays["last"][:] = self._counted[: sizes.rows]
-        arrays["cu_q"][:] = self._counted[: sizes.rows + 1]
 
     def masks(self, sizes: Sizes) -> npt.NDArray[np.int32]:
         """Where the masks of the step are written, [R, W]: all of them before `copy_masks`."""

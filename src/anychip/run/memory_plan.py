@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from anychip.contract.memory import MemoryInfo
 from anychip.ops.arena import plan_arena
 from anychip.plan import CacheLimits
-from anychip.run.batch import staging_words
 from anychip.run.masks import mask_words
 from anychip.run.model_plan import Decide, ModelPlan, trace_step
+from anychip.run.sections import staging_words
 from anychip.run.sizes import GREEDY, MOST_TOP, SAMPLED, Choice, Sizes, entry_room
 
 HEADROOM = 0.15

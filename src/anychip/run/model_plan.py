@@ -19,7 +19,7 @@ from anychip.model.sources import WeightSource
 from anychip.ops.decide import Decision
 from anychip.ops.trace import Ops, Program
 from anychip.ops.value import CacheRef, Value, WeightRef, given
-from anychip.run.batch import FLOAT_INPUTS, MASK, index_shapes
+from anychip.run.sections import FLOAT_INPUTS, MASK, index_shapes
 from anychip.run.sizes import Sizes
 from anychip.run.weight_plan import ModelPlanError, WeightPlan, plan_weight, quantized_to
 

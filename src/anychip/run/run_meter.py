@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from anychip.contract.layer import empty_slots
@@ -25,7 +26,7 @@ class RunMeter:
         empty = empty_slots(type(memory))
         self._has_pool, self._has_traffic = "statistics" not in empty, "traffic" not in empty
         self._guard = Guard("the runner")
-        self._looked: float | None = None
+        self._looked = -math.inf
 
     def on_chip(self, begun: float) -> None:
         """Launches, copies or a wait ended that began at `begun` (`time.monotonic`)."""
@@ -38,7 +39,7 @@ class RunMeter:
         found.seconds += now - begun
         found.masks, found.operators = shapes.masks.seconds, timed.operators
         found.host_calls, found.host_bytes = self._host.calls, self._host.nbytes
-        if self._looked is None or now - self._looked >= MEMORY_EVERY_S:
+        if now - self._looked >= MEMORY_EVERY_S:
             self._looked = now
             self._guard(self._look)
             found.errors = self._guard.errors

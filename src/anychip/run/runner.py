@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
@@ -14,15 +15,17 @@ from anychip.contract.registration import Chip
 from anychip.contract.tensor import Buffer
 from anychip.ops.bind import ArenaTooSmall, Operands
 from anychip.ops.host import HostTraffic
-from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, StepPlan, StepResult
-from anychip.run.batch import Staging, one_logit_each, staging_words
+from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
+from anychip.run.batch import Staging, one_logit_each
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
 from anychip.run.choosing import Shapes, read_told, share_out
 from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
+from anychip.run.plain_steps import Written
 from anychip.run.programs import Programs, StepProgram
 from anychip.run.run_meter import RunMeter
+from anychip.run.sections import staging_words
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.timed_run import TimedSteps, Told, run_timed
@@ -75,7 +78,10 @@ class Runner:
         self._programs = Programs(
             plan, chip, decide, operands=self._operands, grow=self._grow_arena
         )
-        self._sampled = [0] * limits.max_running  # by slot, in the step before
+        self._sampled = [0] * limits.max_running  # by slot, but for the step before
+        self._before: tuple[tuple[Row, ...], Sequence[int]] = (), ()  # that one's
+        self._begun: StepPlan | None = None  # the last one whose numbers are on their way
+        self._written: Written | None = None
         self._drawn = memoryview(array("i", [0] * self._largest.samples))
         self.host_traffic = HostTraffic()
         self.meter = RunMeter(chip.memory, self.host_traffic)
@@ -95,19 +101,57 @@ class Runner:
         self.meter.ran(begun, self.shapes, self.timed)
         return result
 
+    def stage(self, plan: StepPlan) -> None:
+        """Write the numbers of a step that `run` is given next, where that can be done already.
+
+        May be called from another thread than `run`, while that runs the step before: what that
+        one is staged with is on its way then, and only its tokens are missing.
+        """
+        begun = self._begun
+        if plan.plain and begun is not None and begun.step + 1 == plan.step:
+            self._written = self._write(plan, begun)
+
+    def _write(self, plan: StepPlan, before: StepPlan | None) -> Written:
+        if plan.changes:
+            self._tables.apply(plan.changes)
+        sizes = sizes_of(plan, self._page_size, self._most_pages)
+        return self._staging.write(plan, sizes, before)
+
     def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
         if plan.moves:
             self._host_pages.run(plan.moves)
+        if not plan.plain:
+            return self._run_shaped(plan, watch)
+        written = self._written
+        if written is None or written.plan is not plan:
+            written = self._write(plan, self._begun)
+        self._staging.begin(written, self._drawn, self._by_slot)
+        self._begun, begun = plan, time.monotonic()
+        program = self.last = self._compute(plan, written.sizes, watch)
+        tokens = tuple(self._read_tokens(program, written.sizes))
+        self.meter.on_chip(begun)
+        self._before = plan.rows, tokens
+        return StepResult(tokens=tokens)
+
+    def _run_shaped(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
+        """One that is not plain."""
         if plan.changes:
             self._tables.apply(plan.changes)
-        if plan.plain:
-            sizes = sizes_of(plan, self._page_size, self._most_pages)
-            self._staging.fill(plan, sizes, self._sampled)
-        else:
-            sizes = self._fill_shaped(plan)
-        program = self._compute(plan, sizes, watch)
-        self.last = program
-        return self._result(plan, program, sizes)
+        sizes = self._fill_shaped(plan)
+        self._begun, begun = plan, time.monotonic()
+        program = self.last = self._compute(plan, sizes, watch)
+        drawn = self._read_tokens(program, sizes).tolist()
+        self.meter.on_chip(begun)
+        tokens = emitted(plan, tokens_of_rows(plan, drawn))
+        self._before = plan.rows, tokens
+        return self._result(plan, program, sizes, tokens)
+
+    def _by_slot(self) -> list[int]:
+        """The tokens of the step before."""
+        rows, tokens = self._before
+        for row, token in zip(rows, tokens, strict=True):
+            self._sampled[row.slot] = token
+        return self._sampled
 
     def _fill_shaped(self, plan: StepPlan) -> Sizes:
         """Fill the index arrays of a step some of whose logits may be shaped."""
@@ -122,7 +166,7 @@ class Runner:
         )
         if sizes.choice.entries > self._largest.choice.entries:
             self._grow_staging(sizes.choice.entries)
-        self._staging.fill(plan, sizes, self._sampled, entries)
+        self._staging.fill(plan, sizes, self._by_slot(), entries)
         return sizes
 
     def _compute(self, plan: StepPlan, sizes: Sizes, watch: StepWatch | None) -> StepProgram:
@@ -133,8 +177,9 @@ class Runner:
             self._copy_masks(masks, sizes)
             return self.checker.step(sizes, self._operands(sizes), plan.step)
         program = self._programs.get(sizes)
-        begun = time.monotonic()
-        told = self._wants_operators(watch)
+        told = None
+        if watch is not None or self.timed.every:
+            told = self._wants_operators(watch)
         if told is not None:
             run_timed(program, self._chip.queue, partial(self._copy_masks, masks, sizes), told)
         else:
@@ -142,7 +187,6 @@ class Runner:
             if masks is not None:
                 self._copy_masks(masks, sizes)
                 program.run_late()
-        self.meter.on_chip(begun)
         return program
 
     def _wants_operators(self, watch: StepWatch | None) -> Told | None:
@@ -156,12 +200,10 @@ class Runner:
             masks.result()
             self._staging.copy_masks(sizes)
 
-    def _result(self, plan: StepPlan, program: StepProgram, sizes: Sizes) -> StepResult:
-        drawn = self._read_tokens(program, sizes)
-        tokens = tuple(drawn) if plan.plain else emitted(plan, tokens_of_rows(plan, drawn))
-        for row, token in zip(plan.rows, tokens, strict=True):
-            self._sampled[row.slot] = token
-        if plan.plain or (sizes.choice.top < 0 and not any(row.shaped for row in plan.rows)):
+    def _result(
+        self, plan: StepPlan, program: StepProgram, sizes: Sizes, tokens: tuple[int, ...]
+    ) -> StepResult:
+        if sizes.choice.top < 0 and not any(row.shaped for row in plan.rows):
             return StepResult(tokens=tokens)
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
@@ -171,14 +213,14 @@ class Runner:
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )
 
-    def _read_tokens(self, program: StepProgram, sizes: Sizes) -> list[int]:
-        tokens, begun = self._drawn[: sizes.samples], time.monotonic()
+    def _read_tokens(self, program: StepProgram, sizes: Sizes) -> memoryview[int]:
+        """What each logit row sampled, until the next step."""
+        tokens = self._drawn[: sizes.samples]
         if sizes.samples:
             self._memory.copy_out(program.tokens, tokens.cast("B"))
         else:
             self._chip.queue.synchronize(None)
-        self.meter.on_chip(begun)
-        return tokens.tolist()
+        return tokens
 
     def _grow_arena(self, error: ArenaTooSmall) -> None:
         """Plans bound before keep the old arena, so it stays. Raises ChipError (out of memory)."""

@@ -79,10 +79,13 @@ def sizes_of(
 
 
 def _plain_sizes(plan: StepPlan, page_size: int, most_pages: int) -> Sizes:
-    rows = plan.rows
-    count, longest = len(rows), max([row.start for row in rows]) + 1
-    choice = SAMPLED if max([row.temperature for row in rows]) else GREEDY
-    return Sizes(count, count, count, table_width(-(-longest // page_size), most_pages), choice)
+    count, last, choice = len(plan.rows), 0, GREEDY
+    for row in plan.rows:
+        if row.start > last:
+            last = row.start
+        if row.temperature:
+            choice = SAMPLED
+    return Sizes(count, count, count, table_width(last // page_size + 1, most_pages), choice)
 
 
 def _top(row: Row) -> int:

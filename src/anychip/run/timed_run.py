@@ -47,17 +47,17 @@ class TimedSteps:
 
     def __init__(self, every: int = 0) -> None:
         self.operators: dict[str, OperatorFigures] = {}
-        self._every = every
+        self.every = every
         self._left = min(every, FIRST_WITHIN)
 
     def is_due(self) -> bool:
         """Count a step; whether it is to be timed."""
-        if not self._every:
+        if not self.every:
             return False
         self._left -= 1
         if self._left > 0:
             return False
-        self._left = self._every
+        self._left = self.every
         return True
 
     def told(self, call: KeptCall, begun: float, ended: float) -> None:

@@ -29,6 +29,9 @@ MEASURE_EVERY = 32
 FIRST_TOKENS = 64
 """Prefill tokens of a mixed step before any was measured."""
 
+ALONE = 3
+"""Steps that decode alone, whose median is what decoding takes."""
+
 LEAST_TOKENS = 4
 """Prefill tokens of a mixed step."""
 
@@ -43,7 +46,7 @@ class Pace:
 
     def __init__(self, target_s: float | None) -> None:
         self._target_s = target_s
-        self._alone: deque[float] = deque(maxlen=3)
+        self._alone: deque[float] = deque(maxlen=ALONE)
         self._alone_s = 0.0  # the median of these
         self._per_token: deque[float] = deque(maxlen=9)
         self._mixed_steps = 0
@@ -70,8 +73,9 @@ class Pace:
     def measured(self, decoding: int, prefill_tokens: int, seconds: float) -> None:
         """Take in what a step took. decoding: its rows with one token of a running answer."""
         if not prefill_tokens:
-            self._alone.append(seconds)
-            self._alone_s = median(self._alone)
+            alone = self._alone
+            alone.append(seconds)
+            self._alone_s = sorted(alone)[1] if len(alone) == ALONE else median(alone)
             self._mixed_steps = 0
             self._save(0.0)
         elif decoding:

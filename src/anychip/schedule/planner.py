@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -25,20 +25,19 @@ class Planner:
     decoding: rows that compute the one token which a running answer wants, surplus ones included.
     """
 
+    decoding = 0
+    _plain = True
+    _paced_budget: int | None = None  # of those that came from `_paced_from` on
+    _paced_from = 0
+
     def __init__(self, state: State, pace: Pace) -> None:
         self.sequences: list[Sequence] = []
-        self.decoding = 0
         self._state, self._pace = state, pace
         self._rows: list[Row] = []
         self._changes: list[TableChange] = []
         self._starts: list[SlotStart] = []
-        self._plain = True
-        # Every running request may need one of a step's logit rows to sample.
-        self._score_rows = max(1, state.limits.logit_rows - state.slots)
-        self._budget = state.limits.step_tokens
-        self._forced_budget = state.limits.step_tokens
-        self._paced_budget: int | None = None  # of those that came from `_paced_from` on
-        self._paced_from = 0
+        self._score_rows = state.score_rows
+        self._budget = self._forced_budget = state.limits.step_tokens
 
     def fill(self, step: int) -> StepPlan | None:
         """Return the plan, or None where nothing can run. No step is in flight."""
@@ -66,14 +65,21 @@ class Planner:
         grammar may force tokens behind the one that is being sampled, or has.
         """
         state = self._state
-        running, jumps = state.running(), state.options.jump_forward
-        if jumps and [s for s in running if s.may_jump and s.pending]:
+        jumps, longest = state.options.jump_forward, state.limits.context_length
+        decoding, at_page_end, size = [], 0, state.limits.page_size
+        for sequence in state.running():
+            if jumps and sequence.may_jump and sequence.pending:
+                return None
+            left = len(sequence.tokens) + sequence.pending - sequence.computed - sequence.ahead
+            if left == 1:
+                if sequence.remaining(longest) > sequence.pending:
+                    decoding.append(sequence)
+                    at_page_end += sequence.planned == len(sequence.pages) * size
+            elif sequence.request.id in state.decoding:
+                return None  # it has forced tokens, which would wait for ever
+        if at_page_end and at_page_end > state.store.available:
             return None
-        # Whose forced tokens wait would wait for ever.
-        if [s for s in state.decoding.values() if s.left > 1]:
-            return None
-        decoding = [s for s in running if s.decodes(state.limits.context_length)]
-        if pages_missing(state, decoding) > state.store.available or urgent_victims(state):
+        if urgent_victims(state):
             return None
         self._decode(decoding)
         if state.prefilling or state.queue:
@@ -96,15 +102,18 @@ class Planner:
             plain=self._plain,
         )
 
-    def _decode(self, sequences: Iterable[Sequence]) -> None:
-        sequences = list(sequences)
+    def _decode(self, sequences: Collection[Sequence]) -> None:
         self.decoding += len(sequences)
-        may_jump = [s for s in sequences if s.may_jump]
+        recurrent, may_jump = self._state.limits.recurrent, []
+        for sequence in sequences:
+            if sequence.is_plain and not recurrent:
+                self._go_on(sequence)
+            elif sequence.may_jump:
+                may_jump.append(sequence)
+            else:
+                self._add(sequence, 1)
         if may_jump and any(s.left == 1 for s in sequences):
             self._forced_budget = FORCED_BESIDE_OTHERS
-        for sequence in sequences:
-            if not sequence.may_jump:
-                self._add(sequence, 1)
         while may_jump:
             sequence = may_jump.pop()
             self._add(sequence, self._forced_size(sequence, may_jump))
@@ -165,6 +174,17 @@ class Planner:
         if size > 0:
             row = self._add(sequence, size)
             self._score_rows -= row.logit_rows - row.sample
+
+    def _go_on(self, sequence: Sequence) -> None:
+        """`_add` of one token to most rows: an answer of which nothing else is wanted."""
+        store = self._state.store
+        if sequence.computed + sequence.ahead == len(sequence.pages) * store.page_size:
+            sequence.pages += store.take(1)
+        if sequence.dirty_from < len(sequence.pages):
+            self._changes.append(self._state.tell_table(sequence))
+        self._rows.append(sequence.next_row())
+        self.sequences.append(sequence)
+        self._budget -= 1
 
     def _add(self, sequence: Sequence, count: int) -> Row:
         end, store = sequence.computed + sequence.ahead + count, self._state.store

@@ -129,12 +129,16 @@ class Scheduler:
             raise RuntimeError(f"{len(self._flights)} steps are in flight; one has to be")
         state = self._state
         state.now = self._clock()
-        if retraction_is_forced(state) or someone_is_overdue(state, state.options, state.now):
+        if state.hooks.force_retract_every and retraction_is_forced(state):
+            return None
+        if someone_is_overdue(state, state.options, state.now):
             return None
         if self._flights[0].plan.moves:  # where it fails nothing that is cached can be trusted
             return None
-        state.settle_beginners()
-        self._retry_those_that_wait()
+        if state.beginners:
+            state.settle_beginners()
+        if state.admission_blocked:
+            self._retry_those_that_wait()
         planner = Planner(state, self._pace)
         return self._take_off(planner, planner.fill_ahead(state.counters.steps + 1))
 
@@ -150,24 +154,22 @@ class Scheduler:
         flight = self._landing(plan)
         _refuse_mismatch(plan, result)
         self._flights.popleft()
+        state, decoding = self._state, flight.decoding
         if seconds is not None:
-            self._pace.measured(flight.decoding, plan.token_count - flight.decoding, seconds)
-        if flight.decoding:
-            self._state.estimate.stepped()
-        state, tokens = self._state, result.tokens
-        for index, (sequence, row) in enumerate(zip(flight.sequences, plan.rows, strict=True)):
-            if state.by_id.get(sequence.request.id) is not sequence:
-                continue  # it ended with the step before, this one was surplus
-            sequence.land(row)
-            if index in result.errors:
-                self._end_impossible(sequence, result.errors[index])
-            elif row.sample and tokens[index] == NOT_SAMPLED:
-                state.end_spoiled(sequence, NOT_NUMBERS)
-            elif plan.plain and sequence.request.id not in state.prefilling:
-                self._go_on(sequence, tokens[index])
-            elif not sequence.aborted:
-                self._advance(sequence, row, index, result)
-        self._end_aborted()
+            tokens = len(plan.rows) if plan.plain else plan.token_count
+            self._pace.measured(decoding, tokens - decoding, seconds)
+        if decoding:
+            state.estimate.stepped()
+        for index, sequence in enumerate(flight.sequences):
+            # Most rows: a running answer has one token more, and nothing else is told of it.
+            if plan.plain and state.decoding.get(sequence.request.id) is sequence:
+                token = result.tokens[index]
+                if token != NOT_SAMPLED and not (sequence.aborted or result.errors):
+                    self._go_on(sequence, token)
+                    continue
+            self._land(sequence, plan.rows[index], index, result)
+        if self._aborting:
+            self._end_aborted()
         return self.take_outputs()
 
     def fail(self, plan: StepPlan, message: str) -> list[StepOutput]:
@@ -251,15 +253,23 @@ class Scheduler:
         return plan
 
     def _go_on(self, sequence: Sequence, token: int) -> None:
-        """Most rows: a running answer has one token more, and nothing else is told of it."""
-        if sequence.aborted:
-            return
-        sequence.tokens.append(token)
-        finish = sequence.end_after(token, self._eos_ids, self._state.limits.context_length)
+        """A running answer has one token more."""
+        finish = sequence.take(token, self._eos_ids, self._state.limits.context_length)
         if finish is None:
             self._state.emit_token(sequence, token)
         else:
             self._state.end(sequence, finish, produced=Produced((token,)))
+
+    def _land(self, sequence: Sequence, row: Row, index: int, result: StepResult) -> None:
+        if self._state.by_id.get(sequence.request.id) is not sequence:
+            return  # it ended with the step before, this one was surplus
+        sequence.land(row)
+        if index in result.errors:
+            self._end_impossible(sequence, result.errors[index])
+        elif row.sample and result.tokens[index] == NOT_SAMPLED:
+            self._state.end_spoiled(sequence, NOT_NUMBERS)
+        elif not sequence.aborted:
+            self._advance(sequence, row, index, result)
 
     def _advance(self, sequence: Sequence, row: Row, index: int, result: StepResult) -> None:
         state = self._state
@@ -304,19 +314,19 @@ class Scheduler:
         state.now = self._clock()
         if not state.by_id:
             return
-        state.settle_beginners()
+        if state.beginners:
+            state.settle_beginners()
         end_overdue(state, state.options, state.now)
         if state.hooks.force_retract_every:
             force_retraction(state)
-        self._retry_those_that_wait()
+        if state.admission_blocked:
+            self._retry_those_that_wait()
 
     def _retry_those_that_wait(self) -> None:
         if self._state.counters.steps % RETRY_EVERY == 0:
             self._state.admission_blocked = False
 
     def _end_aborted(self) -> None:
-        if not self._aborting:
-            return
         for sequence in self._state.running():
             if sequence.aborted:
                 self._state.end(sequence, FinishReason.ABORT)

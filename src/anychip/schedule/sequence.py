@@ -150,10 +150,6 @@ class Sequence:
         """Computed positions that a retraction throws away: those outside the prefix tree."""
         return self.computed - self.shared * page_size
 
-    def decodes(self, context_length: int) -> bool:
-        """Whether it has one more token to compute, sampled or about to be, and may go on by it."""
-        return self.left == 1 and self.remaining(context_length) > self.pending
-
     def row(self, count: int) -> Row:
         """Return the row that computes the next `count` positions behind those in flight.
 
@@ -180,6 +176,27 @@ class Sequence:
             min_p=params.min_p,
             noise=self.noise.at(self.output_length + self.pending) if self.temperature else 0.0,
             emit=self._emit(self.output_length + self.pending) if params.emit else NOT_EMITTED,
+        )
+
+    def next_row(self) -> Row:
+        """Return `row(1)` of one that decodes and `is_plain`; it is part of a step from now on."""
+        start, params = self.computed + self.ahead, self.request.params
+        noise = 0.0
+        if self.temperature:
+            noise = self.noise.at(len(self.tokens) - self.prompt_length + self.pending)
+        token = self.tokens[start] if start < len(self.tokens) else PREV
+        self.ahead += 1
+        self.pending += 1
+        return Row(
+            slot=self.slot,
+            tokens=(token,),
+            start=start,
+            sample=True,
+            temperature=self.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            noise=noise,
         )
 
     def _emit(self, position: int) -> int:
@@ -217,6 +234,14 @@ class Sequence:
         self.ahead -= len(row.tokens)
         self.pending -= row.sample
 
+    def take(self, token: int, eos_ids: frozenset[int], context_length: int) -> FinishReason | None:
+        """`land` of the row of `next_row` and its token; say whether that was the last one."""
+        self.computed += 1
+        self.ahead -= 1
+        self.pending -= 1
+        self.tokens.append(token)
+        return self.end_after(token, eos_ids, context_length)
+
     def end_after(
         self, token: int, eos_ids: frozenset[int], context_length: int
     ) -> FinishReason | None:
@@ -224,4 +249,5 @@ class Sequence:
         params = self.request.params
         if token in params.stop_token_ids or (token in eos_ids and not params.ignore_eos):
             return FinishReason.STOP
-        return FinishReason.LENGTH if self.remaining(context_length) <= 0 else None
+        most = min(params.max_tokens + self.prompt_length, context_length)
+        return FinishReason.LENGTH if len(self.tokens) >= most else None

@@ -91,6 +91,8 @@ class State:
         self.arrivals = 0
         # Every running request may need one token of the budget: more would starve each other.
         self.slots = min(limits.max_running, limits.step_tokens)
+        # And one of a step's logit rows to sample: what is left is for prompts to be scored.
+        self.score_rows = max(1, limits.logit_rows - self.slots)
         self.free_slots = list(range(self.slots - 1, -1, -1))
         self.tables: list[list[int]] = [[] for _ in range(self.slots)]
         self.queue = WaitingQueue()
