@@ -55,8 +55,9 @@ class PlainSteps:
         """
         layout, last, rows = self._layout(sizes), self._last, plan.rows
         slots = [row.slot for row in rows]
-        same = last is not None and last.layout is layout and last.slots == slots
-        if not same or last.version + len(plan.changes) != self._tables.version:
+        if last is not None and (last.layout is not layout or last.slots != slots):
+            last = None  # of other rows
+        if last is None or last.version + len(plan.changes) != self._tables.version:
             self._write_order(layout, sizes, slots)
         elif plan.changes:
             self._write_changes(plan, layout, sizes, slots)
@@ -65,7 +66,7 @@ class PlainSteps:
             layout.views["top_k"][:] = array("i", [row.top_k for row in rows])
             for name in FLOAT_INPUTS:
                 layout.views[name][:] = array("f", [getattr(row, name) for row in rows])
-        goes_on = same and last.plan is before and len(previous) == len(rows)
+        goes_on = last is not None and last.plan is before and len(previous) == len(rows)
         version = self._tables.version
         self._last = Written(plan, sizes, layout, slots, version, goes_on, previous)
         return self._last

@@ -117,7 +117,19 @@ def test_lengths_and_strides_must_fit():
         memory.copy_in(x.view((4,), (2,)), memoryview(bytes(4)))
     with pytest.raises(ChipError, match="read-only"):
         memory.copy_out(x, memoryview(bytes(8)))
+    memory.copy_in(x, memoryview(bytes(8)))
     memory.free(x.buffer)
+    for copy in (memory.copy_in, memory.copy_out):
+        with pytest.raises(ChipError, match="freed"):
+            copy(x, memoryview(bytearray(8)))
+
+
+def test_a_store_that_takes_a_block_back_leaves_no_way_to_it():
+    store = HostStore(0)
+    memory = CpuMemory(store)
+    x = tensor(memory, 8)
+    memory.copy_in(x, memoryview(bytes(8)))
+    store.give(x.buffer)
     with pytest.raises(ChipError, match="freed"):
         memory.copy_in(x, memoryview(bytes(8)))
 

@@ -203,7 +203,7 @@ class KernelLibrary:
             "anychip_panel_bytes": ([i64, i64], i64),
             "anychip_linear_workspace_of": ([i64, i64, i64, i64], i64),
             **{f"anychip_{f}_workspace": ([p, i64], i64) for f in ASK_FOR_SCRATCH},
-            "anychip_replay": ([p, i64, ctypes.POINTER(ctypes.c_int32)], i64),
+            "anychip_replay": ([p, i64, p], i64),
             "anychip_struct_size": ([ctypes.c_char_p], i64),
         }
         for name, (arguments, result) in declared.items():
@@ -237,11 +237,11 @@ class KernelLibrary:
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function  # type: ignore[no-any-return]
 
-    def replay(
-        self, calls: ctypes.Array[ctypes.c_void_p], count: int, status: ctypes.c_int32
-    ) -> int:
-        """Run `count` pairs of (function, struct) addresses; how many went well."""
-        return int(self._c.anychip_replay(calls, count, ctypes.byref(status)))
+    @property
+    def replay(self) -> Callable[[Any, int, Any], int]:
+        """Runs pairs of (function, struct) addresses: pointer to them, how many, and pointer to
+        the status of one that fails; returns how many went well."""
+        return self._c.anychip_replay
 
     def panel_bytes(self, code: int, k: int) -> int:
         """Bytes of one packed panel of a weight with K columns."""

@@ -51,13 +51,14 @@ class CpuCapture(Capture):
         return parts[0] if len(parts) == 1 else _in_turn(parts)
 
     def _listed(self, kernels: list[KernelLaunch]) -> Launch:
-        replay = self._library.replay
+        replay = self._library.replay  # the C function itself: this is called in each step
         words = [word for kernel in kernels for word in (kernel.function, kernel.address)]
         calls = (ctypes.c_void_p * len(words))(*words)
         count, status = len(kernels), ctypes.c_int32(0)
+        where, told = ctypes.cast(calls, ctypes.c_void_p), ctypes.byref(status)  # keep both
 
         def launch() -> None:
-            done = replay(calls, count, status)
+            done = replay(where, count, told)
             if done < count:
                 raise kernels[done].failed(status.value)
 
