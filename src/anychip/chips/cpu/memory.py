@@ -9,6 +9,7 @@ import numpy as np
 
 from anychip.chips.cpu.build import CHIP
 from anychip.chips.cpu.memory_parts import ALIGNMENT, Bytes
+from anychip.chips.cpu.memory_slabs import Slabs, fresh
 from anychip.contract.errors import ChipLayer, invalid, out_of_memory
 from anychip.contract.host import CoreUse, HostFacts, host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo, Traffic
@@ -31,7 +32,6 @@ def address_of(tensor: Tensor) -> int:
     return block.address + tensor.offset
 
 
-SLAB = 32 << 20
 LOOK_S = 0.1
 """Seconds for which a look at the host's memory counts."""
 
@@ -39,9 +39,7 @@ LOOK_S = 0.1
 class HostStore:
     """Host memory with an account. limit: bytes that may be handed out, 0: what the host has.
 
-    Small long-lived blocks are cut from slabs: a large array gets huge pages from the system, and
-    reading weights through small ones costs half of the memory's speed. A slab goes when the last
-    block cut from it does.
+    Long-lived blocks are cut from slabs (`memory_slabs.py`).
     """
 
     def __init__(self, limit: int) -> None:
@@ -49,7 +47,7 @@ class HostStore:
         self.used = 0
         self._look()
         self._live: dict[int, Block] = {}  # by address; a launch knows addresses alone
-        self._slab: Bytes = np.empty(0, np.uint8)
+        self._slabs = Slabs()
 
     def take(self, nbytes: int, *, long_lived: bool = False) -> Buffer:
         """A new block, aligned. Raises ChipError."""
@@ -59,21 +57,13 @@ class HostStore:
         if nbytes > free:
             raise out_of_memory(CHIP, nbytes, free)
         try:
-            cut = long_lived and nbytes < SLAB // 4
-            raw = self._cut(nbytes) if cut else _aligned(max(nbytes, 1))
+            raw = self._slabs.cut(nbytes) if long_lived else fresh(max(nbytes, 1), ALIGNMENT)
         except MemoryError as error:
             raise out_of_memory(CHIP, nbytes, free) from error
         block = Block(raw.ctypes.data, raw[:nbytes], raw[:nbytes].data)
         self._live[block.address] = block
         self.used += nbytes
         return Buffer(block, nbytes)
-
-    def _cut(self, nbytes: int) -> Bytes:
-        size = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
-        if self._slab.size < size:
-            self._slab = _aligned(SLAB)
-        raw, self._slab = self._slab[:size], self._slab[size:]
-        return raw
 
     def give(self, buffer: Buffer) -> None:
         """Take a block back. Raises ChipError where it is not one of these."""
@@ -112,13 +102,6 @@ class HostStore:
         total = min(self._limit or host.total, host.total)
         untouched = max(self.used - touched, 0)
         return max(min(total - self.used, host.available - untouched), 0)
-
-
-def _aligned(nbytes: int) -> Bytes:
-    """Fresh memory; the system gives pages when they are first touched."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 KEPT_VIEWS = 1024
