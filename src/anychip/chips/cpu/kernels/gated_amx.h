@@ -64,7 +64,7 @@ void gated_panel(const LinearArgs& g, const Panels& panels, RowBlock rows, int64
 template <class Panels, class Finish>
 void gated_panels(const LinearArgs& g, const Panels& panels, int64_t half, const Finish& finish) {
   TileTasks cut(g, half);
-  g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
+  g.pool->run_streams(cut.blocks * cut.groups, [&](int64_t task, int) {
     alignas(64) float c[2 * MOST_ROWS * NR];
     RowBlock rows = cut.block(task);
     if (rows.first >= rows.last) return;

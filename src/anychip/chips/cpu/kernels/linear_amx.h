@@ -259,7 +259,7 @@ struct TileTasks {  // rows in blocks of equal height, panels in groups of equal
 template <class Panels, class Finish>
 void tile_panels(const LinearArgs& g, const Panels& panels, const Finish& finish) {
   TileTasks cut(g, (g.n + NR - 1) / NR);
-  g.pool->run(cut.blocks * cut.groups, [&](int64_t task, int) {
+  g.pool->run_streams(cut.blocks * cut.groups, [&](int64_t task, int) {
     alignas(64) float c[MOST_ROWS * NR];
     RowBlock rows = cut.block(task);
     if (rows.first >= rows.last) return;
