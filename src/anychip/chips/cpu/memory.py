@@ -32,9 +32,8 @@ from anychip.contract.formats import (
     head_bytes,
     row_bytes,
 )
-from anychip.contract.host import CoreUse, HostFacts, host_facts, resident
+from anychip.contract.host import HostFacts, host_facts, resident
 from anychip.contract.memory import Memory, MemoryInfo, Traffic
-from anychip.contract.optional import Reading, Telemetry
 from anychip.contract.tensor import Buffer, Shape, Tensor
 from anychip.contract.weights import HostWeight, Weight, Weights, WeightSpec, WeightUse
 from anychip.hostops import NUMPY_DTYPES
@@ -145,12 +144,7 @@ def _aligned(nbytes: int) -> Bytes:
     return raw[start : start + nbytes]
 
 
-KEPT_VIEWS = 1024
-"""Tensors whose bytes are found at once when they are copied again."""
-
-
-FLAT = (1,)
-"""Strides of bytes in a row."""
+KEPT_VIEWS = 1024  # tensors whose bytes are found at once when they are copied again
 
 
 class CpuMemory(Memory):
@@ -179,7 +173,7 @@ class CpuMemory(Memory):
         there = self._views.get(target)
         if there is None or target.buffer.freed or len(there) != source.nbytes:
             there = self._view_of(target, source.nbytes)
-        data = _bytes_of(source) if source.format != "B" or source.strides != FLAT else source
+        data = _bytes_of(source) if source.format != "B" or source.strides != (1,) else source
         began = time.perf_counter()
         there[:] = data
         self._seconds_in += time.perf_counter() - began
@@ -192,7 +186,7 @@ class CpuMemory(Memory):
         there = self._views.get(source)
         if there is None or source.buffer.freed or len(there) != target.nbytes:
             there = self._view_of(source, target.nbytes)
-        data = _bytes_of(target) if target.format != "B" or target.strides != FLAT else target
+        data = _bytes_of(target) if target.format != "B" or target.strides != (1,) else target
         began = time.perf_counter()
         data[:] = there
         self._seconds_out += time.perf_counter() - began
@@ -246,17 +240,6 @@ def _view_of(tensor: Tensor, nbytes: int) -> memoryview:
         text = f"copy of {nbytes} bytes and a tensor that is {what}"
         raise invalid(CHIP, ChipLayer.MEMORY, text)
     return _block_of(tensor).view[tensor.offset : tensor.offset + nbytes]
-
-
-class CpuTelemetry(Telemetry):
-    """The host's memory, and how busy this process keeps the cores that it computes on."""
-
-    def __init__(self, store: HostStore, cores: CoreUse) -> None:
-        self._store, self._cores = store, cores
-
-    def read(self) -> Reading:
-        """Temperature and power are the machine's, not this process's: they are left out."""
-        return Reading(self._store.info(), self._cores.share())
 
 
 class CpuWeights(Weights):
