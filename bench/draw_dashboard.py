@@ -68,10 +68,11 @@ class Source:
     def _ask(self, path: str) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(self.url + path, timeout=30) as answer:
-                told: dict[str, Any] = json.load(answer)["data"]
+                data: dict[str, Any] = json.load(answer)["data"]
         except (urllib.error.URLError, OSError, ValueError) as error:
-            raise Unanswered(f"{self.url} does not answer as Prometheus does: {error}") from error
-        return told
+            told = f"{self.url} does not answer as Prometheus does: {error}; see --prometheus"
+            raise Unanswered(told) from error
+        return data
 
 
 def _line(legend: str, series: dict[str, Any], now: float) -> Line:
@@ -89,7 +90,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("dashboard", type=Path, metavar="FILE")
     parser.add_argument("--out", type=Path, required=True, help="a PNG file")
-    parser.add_argument("--prometheus", default="http://127.0.0.1:9090", metavar="URL")
+    asked = {"default": "http://127.0.0.1:9090", "metavar": "URL"}
+    parser.add_argument("--prometheus", **asked, help="where it answers [%(default)s]")
     parser.add_argument("--minutes", type=count, default=15, help="until now [%(default)s]")
     parser.add_argument("--panel", action="append", default=[], help="these alone, by title")
     parser.add_argument("--chip", default=".*", help="this one alone [all]")

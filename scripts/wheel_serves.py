@@ -11,6 +11,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -79,7 +80,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("site", type=Path, help="folder that pip --target installed it into")
     site = parser.parse_args().site.resolve()
-    ours, theirs = compiled(), served(site, site.parent)
+    if not (site / "anychip").is_dir():
+        parser.error(f"{site}: no anychip is installed there; pip install --target {site} WHEEL")
+    with tempfile.TemporaryDirectory() as folder:  # never beside SITE: that may be a checkout
+        ours, theirs = compiled(), served(site, Path(folder))
     if ours != theirs:
         raise SystemExit(f"the wheel answers {theirs!r}, the checkout {ours!r}")
     print(f"the wheel serves without a compiler, and answers as the checkout does: {theirs!r}")

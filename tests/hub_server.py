@@ -17,6 +17,20 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Files = dict[str, bytes]
 
 
+class Told:
+    """Who is told of a download."""
+
+    def __init__(self) -> None:
+        self.amounts: list[tuple[int, int]] = []
+        self.notes: list[str] = []
+
+    def progress(self, name: str, done: int, total: int) -> None:
+        self.amounts.append((done, total))
+
+    def note(self, name: str, text: str) -> None:
+        self.notes.append(text)
+
+
 def folder_files(folder: Path) -> Files:
     """A folder's files, as a repository has them."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -196,7 +196,9 @@ def _unknown_argument(parser: FlagParser, rest: Sequence[str]) -> str:
             return f"{name} is a flag of `anychip serve`; {parser.prog} has no use for it"
         if word.startswith("-"):
             return refusal(name, parser.flag_names())
-    return f"{rest[0]!r} belongs to no flag (see {parser.prog} --help)"
+    pairs = " or ".join(parser.pair_flags()) if "=" in rest[0] else ""
+    hint = f"; one pair after each {pairs}" if pairs else ""
+    return f"{rest[0]!r} belongs to no flag{hint} (see {parser.prog} --help)"
 
 
 def _from_argv(settings: Sequence[Setting], namespace: argparse.Namespace) -> dict[str, Any]:

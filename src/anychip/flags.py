@@ -255,6 +255,10 @@ class FlagParser(argparse.ArgumentParser):
         """Every spelling that this parser knows."""
         return [name for action in self._actions for name in action.option_strings]
 
+    def pair_flags(self) -> list[str]:
+        """The flags that take NAME=VALUE, one pair each time that they are given."""
+        return [a.option_strings[0] for a in self._actions if "=" in str(a.metavar or "")]
+
 
 def add_flags(
     parser: argparse.ArgumentParser, struct: type, groups: Collection[str] | None = None

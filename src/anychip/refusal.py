@@ -40,9 +40,12 @@ def sglang_reason(name: str) -> str:
     return _reasons().get(name, "")
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """The most similar name where it may be a typing error's; empty where none is that similar."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), "")
+def near(name: str, known: Iterable[str], alike: float = 0.6) -> str:
+    """The most similar name where it may be a typing error's; empty where none is that similar.
+
+    alike: how similar it must be, 1 is equal; more where all names have much in common.
+    """
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=alike)), "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -13,6 +13,8 @@ from urllib.parse import SplitResult
 PROBE_S = 3.0
 """How long the server may take to answer the other way."""
 
+NOBODY = "nothing listens there"
+
 _LIBRARY = re.compile(r" ssl:\S+ \[(.*)\]$")
 """What aiohttp adds to an address that it cannot reach: its own setting, and the reason."""
 
@@ -21,21 +23,25 @@ def told(url: SplitResult, error: BaseException, flag: str = "--url") -> str:
     """What went wrong in words: the scheme or the certificate with the way out, else the error's
     own. The server is asked once more to know; takes PROBE_S at most a try, so call it off an event
     loop. Raises nothing."""
-    return _scheme(url, error, flag) or plain(error)
+    text = _scheme(url, error, flag) or plain(error)
+    way_out = f"; start a server there, or give another {flag}"
+    return text + way_out if text.endswith(NOBODY) else text
 
 
 def plain(error: BaseException) -> str:
     """An error in words on one line, without what only aiohttp's own readers understand."""
     text = " ".join(str(error).split()) or type(error).__name__
     found = _LIBRARY.search(text)
-    return text if found is None else f"{text[: found.start()]}: {_reason(error, found[1])}"
+    if found is None:
+        return NOBODY if isinstance(error, ConnectionRefusedError) else text
+    return f"{text[: found.start()]}: {_reason(error, found[1])}"
 
 
 def _reason(error: BaseException, said: str) -> str:
     numbers = {int(number) for number in re.findall(r"\[Errno (\d+)\]", said)}  # one an address
     numbers |= {one.errno for one in _chain(error) if isinstance(one, OSError) and one.errno}
     if numbers == {errno.ECONNREFUSED}:
-        return "nothing listens there"
+        return NOBODY
     known = [number for number in numbers if number in errno.errorcode]
     return os.strerror(known[0]) if len(known) == 1 else said
 

@@ -109,7 +109,7 @@ def test_a_missing_shard_is_named(tmp_path, capsys):
     ("keep", "text"),
     [
         (0, "is empty"),
-        (3000, "broken GGUF"),
+        (3000, "more than the file can hold; fetch it again"),
         (-60_000, "cut off or damaged; fetch the model again"),
     ],
 )

@@ -151,7 +151,7 @@ class EngineDouble:
             SimpleNamespace(
                 text=p.upper(),
                 token_ids=[1],
-                finish="stop",
+                finish="length" if p == "cut" else "stop",
                 prompt_tokens=2,
                 cached_tokens=0,
                 error="too long" if p == "long" else None,
@@ -184,6 +184,13 @@ def test_generate_reads_a_file_and_prints_json(engine, capsys, tmp_path):
     answer = json.loads(capsys.readouterr().out)
     assert answer["text"] == "HÉLLO\n" and answer["finish"] == "stop"
     assert set(answer) == {"text", "token_ids", "finish", "prompt_tokens", "cached_tokens", "error"}
+
+
+def test_generate_tells_of_an_answer_that_the_context_has_cut(engine, capsys, caplog):
+    line = ["generate", "--model", "M", "--prompt", "cut", "--max-new-tokens"]
+    assert main([*line, "1"]) == 0 and not caplog.messages
+    assert main([*line, "5"]) == 0
+    assert "ends after 1 of --max-new-tokens 5: with the prompt's 2" in caplog.text
 
 
 def test_generate_fails_where_the_engine_could_not_finish(engine, capsys):

@@ -64,7 +64,8 @@ LIMITS = [
     ("--op a=x --op a=y", ["--op", "'a'", "twice"]),
     ("--port", ["--port", "expected one argument"]),
     ("--model-path=", ["--model-path", "empty"]),
-    ("extra", ["'extra'", "no flag"]),
+    ("extra", ["'extra'", "no flag (see"]),
+    ("--op a=b c=d", ["'c=d'", "one pair after each --chip-option or --op"]),
 ]
 
 

@@ -232,9 +232,10 @@ class TestCaches:
 
         assert of(Own, "O4 cache").status is Status.PASS
         assert of(Own, "R1 paged_attention").status is Status.PASS
-        found = of(Own, "O1 kv_write")
-        assert found.status is Status.UNSUPPORTED
-        assert "O4" in found.text
+        for op in ("kv_write", "latent_write", "latent_attention"):
+            found = of(Own, f"O1 {op}")
+            assert found.status is Status.UNSUPPORTED, op
+            assert "O4" in found.text
 
 
 class TestScratchAndMemory:

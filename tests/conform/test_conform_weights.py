@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anychip.chips.cpu.memory import CpuWeights
+from anychip.chips.cpu.memory_weights import CpuWeights
 from anychip.chips.cpu.registration import CpuChip
 from anychip.chips.fake.operators import FakeWeights
 from anychip.chips.fake.registration import FakeChip

@@ -7,8 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from anychip.engine.child import EngineChild
-from anychip.engine.connection import PeerGone
+from anychip.engine.child import EngineChild, Hearing
 from anychip.engine.messages import Boot, EngineInfo, Ready, StepMessage
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.plan import SchedulerStats
@@ -36,12 +35,11 @@ class Double:
         self.messages, self.hangs_up, self.code = list(messages), hangs_up, code
         self.ended = 0
 
-    async def receive(self):
-        if not self.messages:
-            if self.hangs_up:
-                raise PeerGone("gone")
+    async def listen(self, take):
+        while self.messages:
+            take(self.messages.pop(0))
+        if not self.hangs_up:
             await asyncio.Event().wait()
-        return self.messages.pop(0)
 
     def send(self, items):
         pass
@@ -142,9 +140,9 @@ def test_a_restart_that_never_gets_ready_is_told():
 
 def test_a_first_start_may_take_as_long_as_it_likes():
     class Slow(Double):
-        async def receive(self):
+        async def listen(self, take):
             await asyncio.sleep(0.3)
-            return await super().receive()
+            await super().listen(take)
 
     async def main():
         scene = Scene(Slow(Ready(INFO), HEARTBEAT, hangs_up=False))
@@ -181,7 +179,7 @@ class Writer:
 def test_the_end_of_a_child_is_bounded_even_where_a_kill_does_nothing():
     async def main():
         writer = Writer()
-        child = UndeadChild(Undead(), asyncio.StreamReader(), writer)
+        child = UndeadChild(Undead(), Hearing(), writer)
         assert await asyncio.wait_for(child.end(0.02, kill_s=0.05), 5) is None
         assert child.kills and writer.closed
 

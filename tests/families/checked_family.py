@@ -98,6 +98,15 @@ def true_logits(model: Any, ids: list[int]) -> np.ndarray:
     return found
 
 
+def error_of(path: Path, model: Any) -> float:
+    """How far the logits of a file are from those of a model, all of whose tensors it uses."""
+    ids = prompts()[3]
+    with contextlib.closing(open_checkpoint(path)) as checkpoint:
+        assert not checkpoint.unused
+        got = reference_logits(checkpoint, checkpoint.config, ids)
+    return relative(got, true_logits(model, ids))
+
+
 @contextlib.contextmanager
 def offline(folder: Path, **changes: Any) -> Iterator[OfflineEngine]:
     engine = OfflineEngine(config(folder, dtype="float32", **changes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -12,11 +11,11 @@ from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError
 from anychip.model.families import config_from_gguf
 from anychip.model.gguf import read_gguf_metadata
-from anychip.run.reference import reference_logits
 from families.checked_family import (
     LIMIT,
     assert_on,
     assert_reference,
+    error_of,
     make_model,
     prompts,
     relative,
@@ -74,15 +73,6 @@ LONGROPE = {
 
 def made(name, **settings):
     return make_model(name, **{**MODELS[name], **settings})
-
-
-def error_of(path, model):
-    """How far the logits of a file are from those of a model."""
-    ids = prompts()[3]
-    with contextlib.closing(open_checkpoint(path)) as checkpoint:
-        assert checkpoint.unused == ()
-        got = reference_logits(checkpoint, checkpoint.config, ids)
-    return relative(got, true_logits(model, ids))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -13,11 +13,11 @@ from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError
 from anychip.model.formats import dequantize
 from anychip.model.quantize import quantize
-from anychip.run.reference import reference_logits
 from families.checked_family import (
     LIMIT,
     assert_on,
     assert_reference,
+    error_of,
     make_model,
     prompts,
     relative,
@@ -27,7 +27,7 @@ from families.gguf_copies import write_copy
 from families.gguf_expert_copies import EXPERT_CONVERSIONS, fused, halves
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 FEW: dict[str, Any] = {"num_hidden_layers": 2, "num_experts_per_tok": 2, "head_dim": 32}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
@@ -47,14 +47,6 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def made(name: str) -> Any:
     return make_model(name, **MODELS[name])
-
-
-def error_of(path: Path, model: Any) -> float:
-    ids = prompts()[3]
-    with contextlib.closing(open_checkpoint(path)) as checkpoint:
-        assert not checkpoint.unused
-        got = reference_logits(checkpoint, checkpoint.config, ids)
-    return relative(got, true_logits(model, ids))
 
 
 @pytest.mark.parametrize("name", MODELS)

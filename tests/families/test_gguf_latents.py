@@ -12,14 +12,11 @@ from anychip.model.checkpoint import open_checkpoint
 from anychip.model.errors import CheckpointError, UnsupportedModel
 from anychip.model.formats import dequantize
 from anychip.model.quantize import quantize
-from anychip.run.reference import reference_logits
 from families.checked_family import (
     LIMIT,
     assert_on,
+    error_of,
     make_model,
-    prompts,
-    relative,
-    true_logits,
 )
 from families.gguf_copies import write_copy
 from families.gguf_expert_copies import fused, of_latents
@@ -74,14 +71,6 @@ def made(name: str) -> Any:
 
 def copy_of(model: Any, path: Path, **settings: Any) -> Path:
     return write_copy(model, path / "copy.gguf", of_latents(model.config), **settings)
-
-
-def error_of(path: Path, model: Any) -> float:
-    ids = prompts()[3]
-    with contextlib.closing(open_checkpoint(path)) as checkpoint:
-        assert not checkpoint.unused
-        got = reference_logits(checkpoint, checkpoint.config, ids)
-    return relative(got, true_logits(model, ids))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -17,6 +17,7 @@ from anychip.run.reference import reference_logits
 from families.checked_family import (
     LIMIT,
     assert_on,
+    error_of,
     make_model,
     prompts,
     relative,
@@ -56,14 +57,6 @@ def made(**settings: Any) -> Any:
 def copy_of(model: Any, path: Path, conversion: Conversion | None = None, **settings: Any) -> Path:
     conversion = conversion or of_states(model.config)
     return write_copy(model, path / "copy.gguf", conversion, **settings)
-
-
-def error_of(path: Path, model: Any) -> float:
-    ids = prompts()[3]
-    with contextlib.closing(open_checkpoint(path)) as checkpoint:
-        assert not checkpoint.unused
-        got = reference_logits(checkpoint, checkpoint.config, ids)
-    return relative(got, true_logits(model, ids))
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -250,7 +250,7 @@ def test_an_exact_replay_leaves_out_what_got_no_answer(tmp_path):
     failed = Recorded(id=2, at=102.0, at_s=2.0, prompt_tokens=1, prompt=[9], error="queue_full")
     asked = calls_of(recorded(tmp_path, FULL, failed), Shape(vocab=100, exact=True))
     assert [call.prompt for call in asked.calls] == [(4, 5, 6)]
-    assert asked.notes[-1] == "1 requests that got no tokens are left out"
+    assert asked.notes[-1] == "left out, since they got no tokens: 1"
 
 
 def test_a_record_of_lengths_shares_what_its_hashes_say(tmp_path):

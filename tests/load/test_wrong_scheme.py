@@ -71,6 +71,7 @@ def test_a_dead_port_is_told_without_the_librarys_settings(tmp_path, capsys):
             told = asked(command, f"http://{host}:1", tmp_path, capsys)
             assert "speaks" not in told and "ssl:" not in told
             assert command == "chat" or f"host {host}:1: nothing listens there" in told
+            assert "nothing listens there; start a server there, or give another --url" in told
 
 
 @pytest.mark.parametrize(

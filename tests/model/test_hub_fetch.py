@@ -15,7 +15,7 @@ import pytest
 from anychip.model.hub.errors import HubError
 from anychip.model.hub.fetch import fetch
 from anychip.model.hub.messages import Wanted
-from hub_server import COMMIT, Hub, HubServer, write_cache
+from hub_server import COMMIT, Hub, HubServer, Told, write_cache
 
 ID = "org/tiny"
 INDEX = {"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}
@@ -33,18 +33,6 @@ FOLDER = {
     "README.md": b"#",
 }
 READ = {name for name in FOLDER if name.startswith(("config", "token", "chat", "model.s", "m-"))}
-
-
-class Told:
-    def __init__(self) -> None:
-        self.amounts: list[tuple[int, int]] = []
-        self.notes: list[str] = []
-
-    def progress(self, name: str, done: int, total: int) -> None:
-        self.amounts.append((done, total))
-
-    def note(self, name: str, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from anychip.model.hub.errors import HubError
 from anychip.model.hub.fetch import fetch
 from anychip.model.hub.messages import Wanted
-from hub_server import Hub, HubServer
+from hub_server import Hub, HubServer, Told
 
 pytest.importorskip("modelscope", reason="an extra; run where anychip[modelscope] is installed")
 
@@ -22,18 +22,6 @@ FOLDER = {
     "modeling_tiny.py": b"raise SystemExit",
 }
 READ = {"config.json", "tokenizer.json", "model.safetensors"}
-
-
-class Told:
-    def __init__(self) -> None:
-        self.amounts: list[tuple[int, int]] = []
-        self.notes: list[str] = []
-
-    def progress(self, name: str, done: int, total: int) -> None:
-        self.amounts.append((done, total))
-
-    def note(self, name: str, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ ROWS = 16
 BYTES = ROWS * 8 * 4
 
 
-def table(*aliases: tuple[str, str], workspace: int = 0) -> OperatorTable:
-    """hostops, with aliases and workspace declared for `add_rms_norm`."""
+def table(*aliases: tuple[str, str], workspace: int = 0, op: str = "add_rms_norm") -> OperatorTable:
+    """hostops, with aliases and workspace declared for one operator."""
     found = []
     for impl in hostops.table(lambda tensor: None):
-        if impl.op == "add_rms_norm":
+        if impl.op == op:
             impl = dataclasses.replace(impl, aliases=aliases, workspace=lambda call: workspace)
         found.append(impl)
     return OperatorTable(tuple(found))
@@ -67,6 +67,20 @@ def overlaps(program: Program, plan) -> list[tuple[str, str]]:
     return found
 
 
+def shared_scratch(program: Program, plan) -> list[tuple[int, str]]:
+    """Nodes whose workspace shares bytes with what is alive there, or ends outside of the arena."""
+    found = []
+    for index, (offset, nbytes) in plan.workspaces.items():
+        if offset + nbytes > plan.nbytes:
+            found.append((index, "the end"))
+        for storage, (born, end) in lifetimes(program).items():
+            start = plan.offsets[storage]
+            apart = offset + nbytes <= start or start + storage.nbytes <= offset
+            if not apart and born <= index <= end:
+                found.append((index, storage.key))
+    return found
+
+
 def test_nothing_alive_shares_memory() -> None:
     program = traced(table())
     plan = plan_arena(program)
@@ -92,9 +106,28 @@ def test_an_input_that_lives_on_is_not_taken_over() -> None:
 def test_workspace_is_apart_from_everything_alive(scratch: int) -> None:
     program = traced(table(workspace=scratch))
     plan = plan_arena(program)
-    ((index, (offset, nbytes)),) = plan.workspaces.items()
-    assert nbytes == scratch
-    for storage, (born, end) in lifetimes(program).items():
-        start = plan.offsets[storage]
-        apart = offset + nbytes <= start or start + storage.nbytes <= offset
-        assert apart or not born <= index <= end
+    assert [nbytes for _, nbytes in plan.workspaces.values()] == [scratch]
+    assert shared_scratch(program, plan) == []
+
+
+def test_workspace_is_apart_from_a_wide_input_that_dies_here() -> None:
+    ops = Ops(Decider(table(workspace=BYTES, op="matmul")))
+    x = given("input", "x", (ROWS, 192), DType.FLOAT32)
+    head = given("constant", "head", (8, 192), DType.FLOAT32)
+    ops.program.results["y"] = ops.matmul(ops.exp(x), head, transpose_b=True)
+    plan = plan_arena(ops.program)
+    assert len(plan.workspaces) == 1
+    assert shared_scratch(ops.program, plan) == []
+
+
+def test_a_workspace_lies_where_wide_values_will_be() -> None:
+    """Logits are wide and come last: until then the layers' scratch has their place."""
+    ops = Ops(Decider(table(workspace=20 * BYTES)))
+    x = given("input", "x", (ROWS, 8), DType.FLOAT32)
+    weight = given("constant", "w", (8,), DType.FLOAT32)
+    y, total = ops.add_rms_norm(ops.exp(x), x, weight, eps=1e-5)
+    head = given("constant", "head", (8 * 24, 8), DType.FLOAT32)
+    ops.program.results["logits"] = ops.matmul(ops.add(y, total), head, transpose_b=True)
+    plan = plan_arena(ops.program)
+    assert overlaps(ops.program, plan) == shared_scratch(ops.program, plan) == []
+    assert plan.nbytes < 20 * BYTES + 24 * BYTES

@@ -166,7 +166,9 @@ def test_a_model_that_nobody_has_is_refused_with_those_that_there_are(http):
     assert http.get("/v1/models/n").status_code == 404
     assert [one["id"] for one in http.get("/v1/models").json()["data"]] == ["m"]
     assert http.get("/v1/models/m").json()["workers"] == ["one", "two"]
-    assert http.post("/v1/embeddings", json={}).json()["error"]["code"] == "unknown_url"
+    error = http.post("/v1/embeddings", json={}).json()["error"]
+    assert error["code"] == "unknown_url"
+    assert "/v1/embeddings; there are /v1/chat/completions, " in error["message"]
 
 
 def test_a_websocket_is_refused_and_reaches_no_worker(caplog):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from anychip.config import RouterConfig
 from anychip.flags import ConfigError, settings_of
 from anychip.router.asking import Ask
-from anychip.router.choosing import REASONS, PolicyOptions, Seen, loads
+from anychip.router.choosing import PolicyOptions, Seen, Why, loads
 from anychip.router.policies import POLICIES, policy_named
 from anychip.router.prefixes import BLOCK
 
@@ -226,7 +227,7 @@ def test_whatever_there_is_one_of_the_candidates_is_chosen(name, calls):
     for seen, text in calls:
         choice = give(policy, prompt(text, key=text or None), seen)
         assert choice.name in [one.name for one in seen]
-        assert choice.why in REASONS and 0 <= choice.matched_tokens <= 32 * len(text)
+        assert choice.why in get_args(Why) and 0 <= choice.matched_tokens <= 32 * len(text)
         assert (choice.why == "only") == (len(seen) == 1)
 
 

@@ -10,11 +10,13 @@ import pytest
 
 import tiny_models
 from answers.equality import Oracle, assert_same, config, greedy
+from anychip.bench.regress_case_files import package_cases
 from anychip.contract.operators import OperatorTable
 from anychip.engine.build import build_engine
 from anychip.engine.messages import StartError
 from anychip.engine.offline import OfflineEngine
 from anychip.model.checkpoint import open_checkpoint
+from anychip.model.tiny_family import write_family
 from anychip.run.check import StepChecker
 from anychip.run.coverage import coverage
 from anychip.run.dense import dense_reader
@@ -156,6 +158,15 @@ def test_chunks_keep_to_both_flags(folder: Path, flags: dict, chunk: int) -> Non
     assert opened.chunk == chunk
     assert opened.limits.step_tokens >= max(chunk, opened.limits.max_running)
     opened.close()
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss", "deepseek3", "qwen3-next"])
+def test_every_kind_of_attention_is_known_to_be_composed(name: str, tmp_path) -> None:
+    path = write_family(tmp_path / "model", package_cases().settings(name))
+    for primitives, small in (("false", False), ("true", True)):
+        opened = open_run(fake(path, primitives_only=primitives))
+        assert opened.composed_attention is small
+        opened.close()
 
 
 def test_tensors_that_nothing_reads_are_told(folder: Path, tmp_path: Path) -> None:

@@ -205,8 +205,14 @@ def test_another_content_type(http, kind):
 
 def test_unknown_routes_and_wrong_methods(http):
     answer = http.get("/v1/nothing")
-    assert answer.status_code == 404 and "GET /v1/nothing" in answer.json()["error"]["message"]
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == (
+        "there is no GET /v1/nothing; GET /openapi.json lists what there is"
+    )
+    answer = http.post("/v1/chat/completion", json={})
+    assert f"the nearest is {CHAT}" in answer.json()["error"]["message"]
     answer = http.get(CHAT)
+    assert answer.json()["error"]["message"] == f"GET {CHAT}: this path takes POST"
     assert answer.status_code == 405 and answer.headers["allow"] == "POST"
     assert answer.json()["error"]["code"] == "method_not_allowed"
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 
+from anychip.engine.client import Outputs
 from anychip.http.errors import ApiError
 from anychip.request import FinishReason, StepOutput, TokenLogprob
 from anychip.server.choice import Choice, Writing
@@ -102,14 +104,20 @@ def test_volumes_are_bounded():
 class Client:
     """An engine whose second choice has a token before the first has its prompt scored."""
 
-    async def generate(self, *requests):
+    @contextmanager
+    def reading(self, *requests):
         first, second = (request.id for request in requests)
         scores = tuple(TokenLogprob(-float(n), 1) for n in range(2))
-        yield StepOutput(request_id=second, token_ids=(97,))
-        yield StepOutput(request_id=first, prompt_logprobs=scores[:1])
-        yield StepOutput(request_id=second, token_ids=(98,), finish=FinishReason.LENGTH)
-        yield StepOutput(request_id=first, token_ids=(99,), prompt_logprobs=scores[1:])
-        yield StepOutput(request_id=first, token_ids=(100,), finish=FinishReason.LENGTH)
+        outputs = Outputs({request.id: request for request in requests}, backlog=5)
+        for output in (
+            StepOutput(request_id=second, token_ids=(97,)),
+            StepOutput(request_id=first, prompt_logprobs=scores[:1]),
+            StepOutput(request_id=second, token_ids=(98,), finish=FinishReason.LENGTH),
+            StepOutput(request_id=first, token_ids=(99,), prompt_logprobs=scores[1:]),
+            StepOutput(request_id=first, token_ids=(100,), finish=FinishReason.LENGTH),
+        ):
+            assert outputs.put(output)
+        yield outputs
 
 
 @pytest.mark.parametrize("scored", [0, -1])

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
 from anychip.http.errors import ApiError
-from anychip.http.stream import with_pauses
 from anychip.server.chat_call import ChatUsage
 from anychip.server.chat_events import (
     End,
@@ -136,44 +133,3 @@ def test_tools_become_tools_of_chats():
     assert tools_of(asked(tools=[tool], tool_choice={"type": "any"})).choice == "required"
     with pytest.raises(ApiError, match=r"tool_choice\.name"):
         tools_of(asked(tool_choice={"type": "tool"}))
-
-
-def test_a_quiet_stream_tells_pauses_and_is_closed_in_one():
-    closed = []
-
-    async def events():
-        try:
-            yield 1
-            await asyncio.sleep(0.05)
-            yield 2
-            await asyncio.Event().wait()
-        finally:
-            closed.append(True)
-
-    async def main():
-        told = []
-        stream = with_pauses(events(), 0.01)
-        async for event in stream:
-            told.append(event)
-            if told.count(None) >= 2 and told[-1] is None and 2 in told:
-                break
-        await stream.aclose()
-        return told
-
-    told = asyncio.run(main())
-    assert [event for event in told if event] == [1, 2] and None in told and closed == [True]
-
-
-def test_pauses_end_with_the_stream_and_raise_what_it_raises():
-    async def events():
-        yield 1
-        raise ZeroDivisionError
-
-    async def main():
-        told = []
-        with pytest.raises(ZeroDivisionError):
-            async for event in with_pauses(events(), 1):
-                told.append(event)
-        return told
-
-    assert asyncio.run(main()) == [1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -148,9 +148,9 @@ class Saturated:
         return self.cause.name
 
 
-def saturated(facts: Facts, causes: Sequence[Cause] = CAUSES) -> Iterator[Saturated]:
+def saturated(facts: Facts) -> Iterator[Saturated]:
     """Every cause whose figure is reached, in the order of the table."""
-    for cause in causes:
+    for cause in CAUSES:
         share: float | None = getattr(facts, cause.figure)
         if share is not None and share >= cause.least:
             text = cause.meaning.format(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anychip.bench.scan import Found
+from anychip.bench.scan_found import Found
 
 _SHARES = (
     *("chip", "lock", "scheduler", "http", "tokenizer", "queue_limit", "kv_memory"),

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from anychip.bench.load.bootstrap import Distribution, Estimate
-from anychip.bench.scan import FLAT, Found, Level
 from anychip.bench.scan_amounts import Composition
+from anychip.bench.scan_found import FLAT, Found, Level
 
 SCHEMA = 1
 COLUMNS = (

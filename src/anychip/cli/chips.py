@@ -27,7 +27,7 @@ def add_arguments() -> FlagParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the chips; 0 also where one is unavailable, which is told in its line."""
+    """Print the chips; 0 also where one is unavailable, which is told with its reason."""
     arguments = add_arguments().parse_args(list(argv))
     from anychip.contract.discovery import list_chips
 
@@ -40,8 +40,10 @@ def run(argv: Sequence[str]) -> int:
         return 0
     with drawing() as console:
         console.print(_table(chips))
-        for chip in chips if verbose else ():
-            console.print(_details(chip), highlight=False, markup=False, soft_wrap=True)
+        for chip in chips:
+            text = _details(chip) if verbose else _reason(chip)
+            if text:
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -49,15 +51,21 @@ def _table(chips: Sequence[ChipListing]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("chip", "from", "vendor", "contract", "available")
-    table.add_column("devices or reason", overflow="fold")
+    table = Table()
+    for head in ("chip", "from", "vendor", "contract", "available", "devices"):
+        table.add_column(head, overflow="fold")
     for chip in chips:
         version = ".".join(str(part) for part in chip.contract or ("?",))
-        note = ", ".join(chip.devices) if chip.available else chip.reason
+        note = ", ".join(chip.devices) if chip.available else "see below"
         origin = f"{chip.distribution} {chip.version}"
         cells = (chip.name, origin, chip.vendor, version, "yes" if chip.available else "no", note)
         table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def _reason(chip: ChipListing) -> str:
+    """Below the table, where it has the whole width; empty for a chip that is available."""
+    return "" if chip.available else f"{chip.name} is not available: {chip.reason}"
 
 
 def _details(chip: ChipListing) -> str:

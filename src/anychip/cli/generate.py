@@ -15,7 +15,7 @@ from anychip.cli.local import with_model
 from anychip.cli.output import say
 from anychip.config import CHECKED, ConfigError, FlagParser, own_values, parse, serve_parser
 from anychip.flags import Flag, add_flags, declared
-from anychip.request import SamplingParams
+from anychip.request import FinishReason, SamplingParams
 
 if TYPE_CHECKING:
     import argparse
@@ -107,8 +107,21 @@ def run(argv: Sequence[str]) -> int:
         say(_as_json(answer) if options.json else answer.text)
         if answer.error:
             print(f"anychip: error: {answer.error}", file=sys.stderr)
+        elif answer.finish == FinishReason.LENGTH:
+            _tell_if_cut(answer, options)
     diverged = checker is not None and _tell_checks(checker)
     return 1 if diverged or any(answer.error for answer in answers) else 0
+
+
+def _tell_if_cut(answer: Completion, options: GenerateOptions) -> None:
+    """Where the context was full before --max-new-tokens."""
+    tokens = len(answer.token_ids)
+    if tokens < options.max_new_tokens:
+        log.warning(
+            "the answer ends after %s of --max-new-tokens %s: with the prompt's %s the context is "
+            "full; see --context-length",
+            *(tokens, options.max_new_tokens, answer.prompt_tokens),
+        )
 
 
 def _tell_checks(checker: StepChecker) -> bool:

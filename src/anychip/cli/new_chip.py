@@ -87,7 +87,7 @@ def _words(name: str) -> dict[str, str]:
 
     from anychip.contract.catalogue import CATALOGUE
     from anychip.contract.signature import Tier
-    from anychip.contract.version import CONTRACT
+    from anychip.contract.version import CONTRACT, dotted
 
     major, minor = version("anychip").split(".")[:2]
     wanted = (op for op, signature in CATALOGUE.items() if signature.tier is Tier.REQUIRED)
@@ -97,7 +97,7 @@ def _words(name: str) -> dict[str, str]:
         "distribution": f"anychip-{name.replace('_', '-')}",
         "anychip": f"anychip>={major}.{minor},<{int(major) + 1}",
         "contract": ", ".join(map(str, CONTRACT)),
-        "version": ".".join(map(str, CONTRACT)),
+        "version": dotted(CONTRACT),
         "operators": ", ".join(f"`{op}`" for op in wanted),
     }
 

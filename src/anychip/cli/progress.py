@@ -45,12 +45,15 @@ class Bar(Watcher):
         self._task = bar.add_task("", total=0, level="", check="")
 
     def level_begins(self, level: Level, checks: int) -> None:
+        """Begin at 0 of them."""
         self._bar.reset(self._task, total=checks, level=level.value, check="")
 
     def check_begins(self, check: Listed) -> None:
+        """Show it."""
         self._bar.update(self._task, check=check.key)
 
     def check_ended(self, result: Result) -> None:
+        """Count it; a line above the bar where it is not in order."""
         self._bar.advance(self._task)
         if result.proof.status not in QUIET:
             self._bar.console.print(_line(result), markup=False, highlight=False, soft_wrap=True)
@@ -63,14 +66,17 @@ class Lines(Watcher):
         self._done, self._count, self._told = 0, 0, time.monotonic()
 
     def level_begins(self, level: Level, checks: int) -> None:
+        """A line with their number."""
         self._done, self._count = 0, checks
         self._say(f"{level.value}: {checks} to run")
 
     def check_begins(self, check: Listed) -> None:
+        """A line where the last one was long ago."""
         if time.monotonic() - self._told > LINE_EVERY_S:
             self._say(f"{check.level.value}: {self._done} of {self._count} done, now {check.key}")
 
     def check_ended(self, result: Result) -> None:
+        """A line where it is not in order."""
         self._done += 1
         if result.proof.status not in QUIET:
             self._say(_line(result))

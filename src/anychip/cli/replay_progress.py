@@ -44,6 +44,7 @@ class Progress(Watcher):
         self._start = self._told = time.monotonic()
 
     def begins(self, calls: Sequence[Call], wish: Wish, notes: Sequence[str]) -> None:
+        """Tell how many there are, and the notes."""
         self._calls, self._wish = calls, wish
         self._start = self._told = time.monotonic()
         for note in notes:
@@ -51,6 +52,7 @@ class Progress(Watcher):
         self._say(f"{len(calls)} requests; {self._left()}")
 
     def answered(self, answer: Answer) -> None:
+        """Count it; without a bar a line now and then."""
         self._done += 1
         self._failed += answer.failure is not None
         if self._bar is not None and self._task is not None:

@@ -17,7 +17,8 @@ from anychip.flags import Flag, add_flags, declared
 
 if TYPE_CHECKING:
     from anychip.bench.load.served import Served
-    from anychip.bench.scan import Found, Level, Lost, Plan
+    from anychip.bench.scan import Plan
+    from anychip.bench.scan_found import Found, Level, Lost
     from anychip.bench.server_view import ServerInfo
 
 _GROUP = "scan"

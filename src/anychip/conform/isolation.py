@@ -40,7 +40,7 @@ from anychip.run.fingerprint import fingerprint_unopened
 _START = (
     "import signal, sys; fd, parent, *sys.path = sys.argv[1:]; "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); "
-    "from anychip.conform.worker import main; sys.exit(main(int(fd), int(parent)))"
+    "from anychip.conform.process import main; sys.exit(main(int(fd), int(parent)))"
 )
 KIT = "anychip.conform.kit:LEVELS"
 START_S = 300.0
@@ -135,7 +135,7 @@ class Isolated:
 
 
 class _Child:
-    """One run of the worker."""
+    """One run of the process."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()

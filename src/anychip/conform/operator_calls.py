@@ -16,15 +16,19 @@ from anychip.contract.registration import Chip
 from anychip.contract.signature import Arg, ArgKind, Spec, Tier, infer_outputs
 from anychip.contract.tensor import Shape, TensorSpec
 from anychip.contract.weights import WeightUse
+from anychip.hostops import dtype_of
 from anychip.ops.cases import Case
 from anychip.ops.check import Verdict, check_case, relative_l2, result_dtype
 from anychip.ops.composed_error import MULTIPLE, error_limit
 from anychip.ops.limits import EXACT, ROUNDOFF
 from anychip.ops.oracle import CacheArrays, filled
 from anychip.ops.oracle.arrays import Array
-from anychip.ops.placed import POISON, USES, HostWeights, OpaqueCache, dtype_of, place
+from anychip.ops.placed import POISON, USES, HostWeights, OpaqueCache, place
 
-JUDGED_BY_O4 = ("kv_write", "kv_copy_pages", "paged_attention")
+JUDGED_BY_O4 = (
+    *("kv_write", "kv_copy_pages", "paged_attention"),
+    *("latent_write", "latent_attention"),
+)
 TIMEOUT = 120.0
 """Seconds that one call of the kit may take."""
 
@@ -204,8 +208,8 @@ def nothing_own(op: str) -> Proof:
 
 def opaque(chip: Chip, op: str, error: OpaqueCache) -> Proof:
     """The proof of a check that must read or write a cache whose layout is the chip's own."""
-    if op in JUDGED_BY_O4:
-        return unsupported(f"{error}: O4 judges it through attention")
     if not chip.operators.of(op):
         return nothing_own(op)
+    if op in JUDGED_BY_O4:
+        return unsupported(f"{error}: O4 judges it through attention")
     return inconclusive(f"{error}: the level of the models judges '{op}'")

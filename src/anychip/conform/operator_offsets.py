@@ -19,12 +19,13 @@ from anychip.conform.subject import Subject
 from anychip.contract.operators import Implementation
 from anychip.contract.registration import Chip
 from anychip.contract.tensor import Tensor, TensorSpec, contiguous_strides
+from anychip.hostops import dtype_of
 from anychip.ops import permuted
 from anychip.ops.cases import Case
 from anychip.ops.cases.grid import sized
 from anychip.ops.check import check_case
 from anychip.ops.oracle.arrays import Array
-from anychip.ops.placed import OpaqueCache, dtype_of
+from anychip.ops.placed import OpaqueCache
 
 FAR = (1 << 31) + 64
 """Elements between two rows."""

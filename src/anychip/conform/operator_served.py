@@ -25,7 +25,7 @@ def served(op: str) -> Callable[[Subject], Proof]:
         types = types_of(chip, op)
         for one in (*types, *mixed_types(chip, op)):
             for case, rows in _recorded(chip, op, one):
-                gap = _gap(chip, op, rows)
+                gap = _gap(op, rows)
                 if gap is not None:
                     return _unserved(op, f"{op} in {one.text(op)} ({case}): {gap}")
                 how |= {r.implementation for r in rows if r.op == op} or {"composed"}
@@ -43,7 +43,7 @@ def _recorded(chip: Chip, op: str, types: Types) -> Iterator[tuple[str, list[Ser
         yield case.name, recorder.served()
 
 
-def _gap(chip: Chip, op: str, rows: list[Served]) -> str | None:
+def _gap(op: str, rows: list[Served]) -> str | None:
     """What is missing; None where the operator is served."""
     if CATALOGUE[op].tier is Tier.FUSED:
         composed = any(r.op == op and r.kind == "composed" for r in rows)

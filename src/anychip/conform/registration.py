@@ -33,6 +33,7 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
+from anychip.contract.version import dotted
 from anychip.contract.weights import Weights
 
 PARTS: Mapping[str, type] = {
@@ -83,7 +84,7 @@ def _class(subject: Subject) -> Proof:
     _check_options(cls)
     _check_parts(subject.chip)
     empty = ", ".join(chip_slots(subject.chip)) or "none"
-    contract = f"contract {cls.contract[0]}.{cls.contract[1]}, {len(cls.options)} options"
+    contract = f"contract {dotted(cls.contract)}, {len(cls.options)} options"
     return passed(f"{cls.name} by {cls.vendor}, {contract}, empty slots: {empty}")
 
 

@@ -14,102 +14,58 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import partial
+from itertools import count
 from pathlib import Path
 
-from anychip.contract.demangle import demangled
-from anychip.contract.errors import ChipError, ChipLayer, ErrorFact, ErrorKind
+from anychip.contract.compiler import (
+    Compiler,
+    NoCompiler,
+    build_error,
+    compiler_version,
+    find_compiler,
+    first_error,
+    run_compiler,
+    undefined_in,
+)
+from anychip.contract.errors import ChipError, ErrorKind
 
-COMPILERS = ("g++", "c++", "clang++")
+__all__ = [
+    "BuildOrder",
+    "Compiler",
+    "NoCompiler",
+    "build_error",
+    "cache_key",
+    "cached_library",
+    "compile_library",
+    "compiler_version",
+    "find_compiler",
+    "first_error",
+    "is_intact",
+    "left_out",
+    "link_arguments",
+    "processor",
+    "refuse_shared",
+    "undefined_in",
+]
+
 HEADERS = ("*.h", "*.hpp")
-BUILD_TIMEOUT = 600.0
-"""Seconds that one call of the compiler may take."""
 JOBS = 4
 """Files that are compiled at a time."""
 TURNS = 5
 """How often one library is compiled where its sources change meanwhile, before that is an error."""
-
-_SAID = re.compile(r"(?:fatal )?error: .+|undefined reference to .+|cannot find .+")
-"""Where a compiler or a linker says what is wrong."""
-_REFERENCE = re.compile(r"undefined reference to [`']([^']+)'")
-
-
-class NoCompiler(ChipError):
-    """No C++ compiler was found: a chip may have another way, and says loudly that it takes it."""
-
-
-def build_error(chip: str, text: str, kind: ErrorKind = ErrorKind.KERNEL) -> ChipError:
-    """A failure of the build layer, in the contract's words."""
-    return ChipError(ErrorFact(ChipLayer.BUILD, kind, False, text), chip=chip)
 
 
 def _folder_error(chip: str, folder: Path, problem: str) -> ChipError:
     """The folder of the libraries is the user's choice, so another one is the way out."""
     text = f"the build folder {folder} {problem}: name another with --build-dir or --cache-dir"
     return build_error(chip, text, ErrorKind.INVALID)
-
-
-@dataclass(frozen=True)
-class Compiler:
-    """A C++ compiler: where it is and the first line that it says about itself."""
-
-    path: str
-    version: str
-
-
-def find_compiler(chip: str, wanted: str | None = None) -> Compiler:
-    """The compiler asked for, else the first of g++, c++, clang++ on the path.
-
-    Raises NoCompiler where there is none, or where it does not answer `--version`.
-    """
-    names = (wanted,) if wanted else COMPILERS
-    path = next((p for p in map(shutil.which, names) if p), None)
-    if path is None:
-        text = f"no C++ compiler: looked for {', '.join(names)} on the path; install one (g++)"
-        raise NoCompiler(ErrorFact(ChipLayer.BUILD, ErrorKind.UNSUPPORTED, False, text), chip=chip)
-    try:
-        facts = Path(path).stat()
-        return Compiler(path, _version_of(path, facts.st_mtime_ns, facts.st_size))
-    except (OSError, subprocess.SubprocessError) as error:
-        fact = ErrorFact(ChipLayer.BUILD, ErrorKind.UNSUPPORTED, False, f"{path}: {error}")
-        raise NoCompiler(fact, chip=chip) from error
-
-
-@lru_cache(maxsize=8)
-def _version_of(path: str, modified: int, size: int) -> str:
-    """The first line of its `--version`: asked once, since a start wants to know it three times."""
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
-    if said.returncode != 0 or not said.stdout:
-        raise subprocess.SubprocessError(f"--version ended with status {said.returncode}")
-    return said.stdout.splitlines()[0]
-
-
-def first_error(error: ChipError) -> str:
-    """What the compiler or the linker says first, with C++ names spelled out."""
-    said = _SAID.search(error.fact.text)
-    line = said[0] if said else error.fact.text
-    return demangled([line])[line]
-
-
-def undefined_in(error: ChipError) -> tuple[str, ...]:
-    """Symbols that the linker did not find, as it calls them."""
-    return tuple(dict.fromkeys(_REFERENCE.findall(error.fact.text)))
-
-
-def compiler_version(chip: str) -> str:
-    """What the compiler says about itself, or that there is none: nobody may need one."""
-    try:
-        return find_compiler(chip).version
-    except NoCompiler:
-        return "none found"
 
 
 def processor() -> str:
@@ -304,6 +260,7 @@ class _Bench:
     folder: Path
     progress: Callable[[str], None]
     left_out: dict[str, str] = field(default_factory=dict)
+    _done: Iterator[int] = field(default_factory=partial(count, 1))
 
     def library_for(self, target: Path) -> Path | None:
         """The library, or None where the sources changed meanwhile: errors may be a mixture's too.
@@ -343,11 +300,12 @@ class _Bench:
         target = self.folder / f"{source.name}.o"
         command = [self.compiler.path, *self.order.flags, "-fPIC", "-c", str(source)]
         try:
-            _run(self.order.chip, [*command, "-o", str(target)])
+            run_compiler(self.order.chip, [*command, "-o", str(target)])
         except ChipError as error:
             self._leave_out(source, error)
         else:
-            self.progress(f"compiled {self.order.name}: {source.name}")
+            done = f"{next(self._done)} of {len((*self.order.sources, *self.order.optional))}"
+            self.progress(f"compiled {self.order.name}: {source.name} ({done})")
         return target
 
     def _linked(self, objects: Mapping[Path, Path], extra: dict[Path, Path]) -> Path:
@@ -368,7 +326,7 @@ class _Bench:
     def _link(self, objects: Sequence[Path]) -> Path:
         library = self.folder / "library.so"
         command = [self.compiler.path, *self.order.flags, "-shared", "-pthread", "-o", str(library)]
-        _run(self.order.chip, [*command, *map(str, objects), *self.order.link])
+        run_compiler(self.order.chip, [*command, *map(str, objects), *self.order.link])
         return library
 
     def _leave_out(self, source: Path, error: ChipError) -> None:
@@ -377,21 +335,3 @@ class _Bench:
             raise error
         self.left_out[source.name] = first_error(error)
         self.progress(f"left out of {self.order.name}: {source.name}: {self.left_out[source.name]}")
-
-
-def _run(chip: str, command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT)
-    except subprocess.TimeoutExpired as error:
-        raise build_error(chip, f"no answer in {BUILD_TIMEOUT:g} s: {' '.join(command)}") from error
-    except OSError as error:
-        raise build_error(chip, f"{command[0]} cannot be run: {error.strerror}") from error
-    if done.returncode != 0:
-        said = _shortened(done.stderr.strip()) or "nothing on standard error"
-        text = f"{' '.join(command)} ended with status {done.returncode}: {said}"
-        raise build_error(chip, text)
-
-
-def _shortened(text: str) -> str:
-    """Its beginning, where the first error is, and its end."""
-    return text if len(text) <= 4000 else f"{text[:2000]} [...] {text[-2000:]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.signature import Signature
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 
 LOCK_FILE = Path(__file__).with_name("operators.lock")
 
@@ -25,8 +25,7 @@ def fingerprints() -> dict[str, str]:
 
 def lock_text() -> str:
     """What the lock file must hold."""
-    version = f"{CONTRACT[0]}.{CONTRACT[1]}"
-    return json.dumps({"contract": version, "operators": fingerprints()}, indent=1) + "\n"
+    return json.dumps({"contract": dotted(CONTRACT), "operators": fingerprints()}, indent=1) + "\n"
 
 
 def drift() -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from anychip.contract.errors import ContractError
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def _unknown_names(cls: type) -> list[str]:
     known |= {name for base in _contract_bases(cls) for name in inspect.get_annotations(base)}
     extra = [n for n in vars(cls) if not n.startswith("_") and n not in known]
     return [
-        f"'{n}' is not part of contract {CONTRACT[0]}.{CONTRACT[1]} (begin private names with '_')"
+        f"'{n}' is not part of contract {dotted(CONTRACT)} (begin private names with '_')"
         for n in extra
     ]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from anychip.contract.compile import HEADERS, BuildOrder
+from anychip.contract.version import dotted
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -115,8 +116,8 @@ def _glibc_amiss(needed: Sequence[int]) -> str:
     have = glibc()
     if have is not None and have >= tuple(needed):
         return ""
-    there = "another C library" if have is None else f"glibc {'.'.join(map(str, have))}"
-    return f"needs glibc {'.'.join(map(str, needed))}, here is {there}"
+    there = "another C library" if have is None else f"glibc {dotted(have)}"
+    return f"needs glibc {dotted(needed)}, here is {there}"
 
 
 def glibc() -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ from anychip.contract.layer import Layer, added, empty_slots, optional, required
 from anychip.contract.memory import Memory
 from anychip.contract.operators import OperatorTable
 from anychip.contract.optional import Capture, Communicator, Telemetry
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 from anychip.contract.weights import Weights
 
 ENTRY_POINT_GROUP = "anychip.chips"
@@ -187,14 +187,13 @@ def check_version(name: str, contract: tuple[int, int], cls: type[Chip]) -> None
     """Refuse another major, or a minor that this core does not have yet; older minors work."""
     if contract[0] != CONTRACT[0]:
         raise ContractError(
-            f"chip '{name}' is written for contract {contract[0]}.{contract[1]}, this core speaks "
-            f"{CONTRACT[0]}.{CONTRACT[1]}: another major; install versions that match"
+            f"chip '{name}' is written for contract {dotted(contract)}, this core speaks "
+            f"{dotted(CONTRACT)}: another major; install versions that match"
         )
     if contract[1] > CONTRACT[1]:
         lacking = sorted(n for n in cls.needs if not hasattr(Chip, n))
         raise ContractError(
-            f"chip '{name}' needs contract {contract[0]}.{contract[1]}, this core has "
-            f"{CONTRACT[0]}.{CONTRACT[1]}"
+            f"chip '{name}' needs contract {dotted(contract)}, this core has {dotted(CONTRACT)}"
             + (f" and lacks: {', '.join(lacking)}" if lacking else "")
             + "; upgrade anychip"
         )

@@ -81,8 +81,8 @@ class Asked:
 
 def evidence(found: Bisection, own: Answer, reference: Answer, asked: Asked) -> Evidence:
     """Run the step that gives the token on both chips, every operator against the oracle."""
-    first, prompt, wanted = asked.first, found.prompt, reference.tokens
-    ours, theirs = (_checked(side, prompt, wanted, first) for side in (found.own, found.reference))
+    first, prompt = asked.first, found.prompt
+    ours, theirs = (_checked(side, prompt, first) for side in (found.own, found.reference))
     there = first < len(own.tokens)
     return Evidence(
         token=first,
@@ -113,10 +113,8 @@ def _largest(own: Logits, reference: Logits) -> float:
     return float(np.abs(own - reference).max())
 
 
-def _checked(
-    side: LoadedModel, prompt: Sequence[int], wanted: Sequence[int], first: int
-) -> StepChecker:
-    """What checked the step after `wanted[:first]`."""
+def _checked(side: LoadedModel, prompt: Sequence[int], first: int) -> StepChecker:
+    """What checked the step that gives token `first`."""
     config = side.config
     judge = step_checker(
         side.opened, config.check_ops_path, config.device_index, config.chip_option

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -27,6 +27,75 @@ _EXIT_POLL_S = 0.01
 KILL_PATIENCE_S = 10.0
 """How long a killed process may take to be gone, seconds."""
 
+Take = Callable[[EngineMessage], None]
+
+
+class Hearing(asyncio.Protocol):
+    """The server's end of the connection. Each message is handed on in the turn of the event loop
+    in which its last byte arrives: a task that waited for it would have to be woken first.
+
+    over: done once nothing more can come; has the error where taking a message raised one.
+    """
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._decoder: msgspec.msgpack.Decoder[EngineMessage] = msgspec.msgpack.Decoder(
+            EngineMessage
+        )
+        self._held = bytearray()  # the beginning of a frame, or what came before `begin`
+        self._wanted = 0  # bytes of it that make the frame whole
+        self._take: Take | None = None
+
+    def begin(self, take: Take) -> None:
+        """Hand messages to `take` from now on, first those that have come already."""
+        self._take = take
+        self.data_received(b"")
+
+    def end(self) -> None:
+        """Hand on nothing more."""
+        self._take = _drop
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what is whole, and keep the rest."""
+        take = self._take
+        if self._held or take is None:
+            self._held += data
+            if take is None or len(self._held) < self._wanted:
+                return
+            data, self._held = bytes(self._held), bytearray()
+        begin, size, self._wanted = 0, len(data), FRAME_HEADER.size
+        try:
+            while begin < size:
+                body = begin + FRAME_HEADER.size
+                end = body + frame_length(data, begin) if body <= size else body
+                if end > size:
+                    self._held += data[begin:]
+                    self._wanted = end - begin
+                    return
+                take(self._decoder.decode(data[body:end]))
+                begin = end
+        except (PeerGone, msgspec.MsgspecError):  # no frame, or no message: the stream is broken
+            self._finish(None)
+        except Exception as error:  # noqa: BLE001 (raised by whoever waits for `over`)
+            self._finish(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Nothing more comes, whether the other end has closed or the connection is broken."""
+        self._finish(None)
+
+    def _finish(self, error: Exception | None) -> None:
+        self.end()
+        if self.over.done():
+            return
+        if error is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+
+
+def _drop(message: EngineMessage) -> None:
+    """Take nothing."""
+
 
 class EngineChild:
     """A running engine process. `launch` makes it; `end` must be called, whatever happened."""
@@ -34,15 +103,12 @@ class EngineChild:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        hearing: Hearing,
+        writing: asyncio.WriteTransport,
     ) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
-        self._decoder: msgspec.msgpack.Decoder[EngineMessage] = msgspec.msgpack.Decoder(
-            EngineMessage
-        )
+        self._hearing = hearing
+        self._writing = writing
 
     @classmethod
     async def launch(cls, boot: Boot) -> EngineChild:
@@ -61,9 +127,10 @@ class EngineChild:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C is the server's to answer
             )
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        child = cls(process, reader, writer)
-        child._writer.write(encode_frame(boot))
+        loop = asyncio.get_running_loop()
+        writing, hearing = await loop.create_unix_connection(Hearing, sock=ours)
+        child = cls(process, hearing, writing)
+        writing.write(encode_frame(boot))
         return child
 
     @property
@@ -71,18 +138,21 @@ class EngineChild:
         """The process id."""
         return self._process.pid
 
-    async def receive(self) -> EngineMessage:
-        """The next message. PeerGone when the process has ended or closed its socket."""
-        frame = await _read_frame(self._reader)
+    async def listen(self, take: Take) -> None:
+        """Hand each message to `take` until the process has ended or closed its socket.
+
+        Raises what `take` raises.
+        """
+        self._hearing.begin(take)
         try:
-            return self._decoder.decode(frame)
-        except msgspec.MsgspecError as error:
-            raise PeerGone(f"the engine sent what is no message: {error}") from error
+            await self._hearing.over
+        finally:
+            self._hearing.end()
 
     def send(self, items: Sequence[Command]) -> None:
         """Send commands; to a process that has ended they are lost."""
-        if not self._writer.is_closing():
-            self._writer.write(encode_frame(Commands(list(items))))
+        if not self._writing.is_closing():
+            self._writing.write(encode_frame(Commands(list(items))))
 
     def kill(self) -> None:
         """End the process at once, and what it started: a compiler, on the first start."""
@@ -102,7 +172,7 @@ class EngineChild:
                 await self._gone(kill_s)
         finally:
             self.kill()
-            self._writer.close()
+            self._writing.close()
         code = self._process.poll()
         return None if code is None else int(code)
 
@@ -113,15 +183,6 @@ class EngineChild:
                 return False
             await asyncio.sleep(_EXIT_POLL_S)
         return True
-
-
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    """The next frame's body. PeerGone at the end of the stream, also in mid-frame."""
-    try:
-        header = await reader.readexactly(FRAME_HEADER.size)
-        return await reader.readexactly(frame_length(header))
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise PeerGone("the connection is closed") from error
 
 
 def describe_exit(code: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,15 +50,18 @@ class EngineUnavailable(RuntimeError):
     """The engine takes no requests now; the text says why."""
 
 
-class _Stream:
-    """Outputs of the requests of one `generate` call that its reader has not taken yet."""
+class Outputs:
+    """Outputs of the requests of one call that its reader has not taken yet.
+
+    open: ids of those whose last output the reader has not had.
+    """
 
     def __init__(self, requests: dict[str, Request], backlog: int) -> None:
         self.requests = requests
         self.open = set(requests)
         self._backlog = backlog
         self._waiting: deque[StepOutput] = deque()
-        self._wake = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
         self._error: Exception | None = None
 
     def put(self, output: StepOutput) -> bool:
@@ -65,26 +69,33 @@ class _Stream:
         if len(self._waiting) >= self._backlog and output.finish is None:
             return False
         self._waiting.append(output)
-        self._wake.set()
+        self._wake()
         return True
 
     def fail(self, error: Exception) -> None:
         """Raise `error` in the reader, at once."""
         self._error = error
-        self._wake.set()
+        self._wake()
 
     def drop(self) -> None:
         """Forget what the reader has not taken."""
         self._waiting.clear()
 
     async def next(self) -> StepOutput:
-        """The next output, waiting for it."""
-        while not self._waiting or self._error:
+        """The next output, waiting for it. Raises what the engine refused; see `reading`."""
+        while not self._waiting or self._error is not None:
             if self._error is not None:
                 raise self._error
-            self._wake.clear()
-            await self._wake.wait()
-        return self._waiting.popleft()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        output = self._waiting.popleft()
+        if output.finish is not None:
+            self.open.discard(output.request_id)
+        return output
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
 
 class EngineClient:
@@ -109,7 +120,7 @@ class EngineClient:
         # Aborted one or two steps ago: the engine may still compute them.
         self._leaving: tuple[list[Request], list[Request]] = ([], [])
         self._backlog = backlog
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Outputs] = {}
         self._outbox: list[Command] = []
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._profile_ends: list[asyncio.Future[ProfileEnded]] = []
@@ -167,26 +178,31 @@ class EngineClient:
         """Seconds since the engine was last heard; it speaks at least once a second or step."""
         return self._supervisor.heartbeat_age()
 
-    async def generate(self, *requests: Request) -> AsyncGenerator[StepOutput, None]:
-        """Outputs of all these requests as they come, until each has finished.
+    @contextmanager
+    def reading(self, *requests: Request) -> Iterator[Outputs]:
+        """Run requests; what still runs at the end is aborted. Ask for outputs while any is open.
 
         An id is used once: outputs of an aborted request may still be under way when it ends here.
-        Close the iterator (`contextlib.aclosing`) to abort what still runs. A request that dies
-        with the engine, or whose reader is too slow, ends with FinishReason.ERROR.
-        Raises EngineUnavailable, QueueFull, RequestSuspected for one that was present in two
-        crashes, and RequestRefused for a request that cannot run or whose id is in use; the other
-        requests of the call are then aborted.
+        A request that dies with the engine, or whose reader is too slow, ends with
+        FinishReason.ERROR. Raises EngineUnavailable, QueueFull, RequestSuspected for one that was
+        present in two crashes, and RequestRefused for a request that cannot run or whose id is in
+        use; the other requests of the call are then aborted.
         """
-        stream = self._submit(requests)
+        outputs = self._submit(requests)
         try:
-            while stream.open:
-                output = await stream.next()
-                if output.finish is not None:
-                    stream.open.discard(output.request_id)
-                yield output
+            yield outputs
         finally:
-            for request_id in stream.open:
+            for request_id in outputs.open:
                 self._leave(request_id)
+
+    async def generate(self, *requests: Request) -> AsyncGenerator[StepOutput, None]:
+        """Outputs of all these requests as they come, until each has finished; see `reading`.
+
+        Close the iterator (`contextlib.aclosing`) to abort what still runs.
+        """
+        with self.reading(*requests) as outputs:
+            while outputs.open:
+                yield await outputs.next()
 
     def abort(self, request_id: str) -> bool:
         """End a request by its exact id: its reader gets FinishReason.ABORT at once."""
@@ -196,7 +212,7 @@ class EngineClient:
         stream.put(StepOutput(request_id=request_id, finish=FinishReason.ABORT))
         return True
 
-    def _leave(self, request_id: str) -> _Stream | None:
+    def _leave(self, request_id: str) -> Outputs | None:
         """Tell the engine that nobody waits for this request; its stream, where it ran."""
         stream = self._streams.pop(request_id, None)
         if stream is not None:
@@ -259,7 +275,7 @@ class EngineClient:
         if isinstance(message, StepMessage):
             self.stats = message.stats or self.stats
             self.figures = message.figures or self.figures
-            if any(self._leaving):
+            if self._leaving[0] or self._leaving[1]:
                 self._leaving = ([], self._leaving[0])
             for output in message.outputs:
                 self._deliver(output)
@@ -294,14 +310,14 @@ class EngineClient:
             if not answer.done():
                 answer.set_exception(EngineUnavailable(reason))
 
-    def _submit(self, requests: tuple[Request, ...]) -> _Stream:
+    def _submit(self, requests: tuple[Request, ...]) -> Outputs:
         if not self.ready:
             raise EngineUnavailable(self.reason)
         for request in requests:
             if request.id in self._streams:
                 raise RequestRefused(f"request id {request.id!r} is in use; choose another")
             self._suspects.check(request)
-        stream = _Stream({request.id: request for request in requests}, self._backlog)
+        stream = Outputs({request.id: request for request in requests}, self._backlog)
         for request in requests:
             self._streams[request.id] = stream
             self._send(Submit(request))
@@ -320,7 +336,7 @@ class EngineClient:
         if not stream.put(output):
             self._drop_slow(stream)
 
-    def _drop_slow(self, stream: _Stream) -> None:
+    def _drop_slow(self, stream: Outputs) -> None:
         """The reader of this stream is too far behind: end its requests, free its memory."""
         stream.drop()
         text = f"the client reads too slowly: {self._backlog} outputs were waiting"

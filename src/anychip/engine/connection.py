@@ -31,9 +31,9 @@ def encode_frame(message: object) -> bytes:
     return FRAME_HEADER.pack(len(body)) + body
 
 
-def frame_length(header: bytes | bytearray) -> int:
-    """Bytes of the body behind a header. PeerGone where that cannot be."""
-    length: int = FRAME_HEADER.unpack_from(header)[0]
+def frame_length(data: bytes | bytearray, begin: int = 0) -> int:
+    """Bytes of the body behind the header that begins there. PeerGone where that cannot be."""
+    length: int = FRAME_HEADER.unpack_from(data, begin)[0]
     if length > MAX_FRAME_BYTES:
         raise PeerGone(f"a frame of {length:,} bytes; the longest is {MAX_FRAME_BYTES:,}")
     return length

@@ -84,7 +84,7 @@ class ThreadSeen(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One process over `seconds`. core_seconds: of all its threads; cores: that it may run on.
 
-    native_threads, native_core_seconds: of threads that never ran Python, as a chip's workers.
+    native_threads, native_core_seconds: of threads that never ran Python, as a chip's pool of them.
     major_faults: pages that had to be read in from a disk meanwhile. swap_bytes: of its memory, on
     disk now. voluntary_switches: how often its threads gave up their core to wait.
     """

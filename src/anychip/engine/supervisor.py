@@ -13,7 +13,6 @@ from typing import Protocol
 import msgspec
 
 from anychip.engine.child import KILL_PATIENCE_S, EngineChild, describe_exit
-from anychip.engine.connection import PeerGone
 from anychip.engine.log_lines import FACTS
 from anychip.engine.messages import (
     Answer,
@@ -27,6 +26,7 @@ from anychip.engine.messages import (
     Ready,
     StartError,
     StartFailed,
+    StepMessage,
 )
 from anychip.engine.passing import LOGGER, Passing
 
@@ -76,8 +76,8 @@ class Child(Protocol):
     def pid(self) -> int:
         """The process id."""
 
-    async def receive(self) -> EngineMessage:
-        """The next message. PeerGone when the process has ended."""
+    async def listen(self, take: Callable[[EngineMessage], None]) -> None:
+        """Hand on each message until the process has ended. Raises what `take` raises."""
 
     def send(self, items: Sequence[Command]) -> None:
         """Send commands."""
@@ -226,7 +226,7 @@ class Supervisor:
 
         Returns how long it may take to end, seconds.
         """
-        listening = asyncio.create_task(self._listen(child))
+        listening = asyncio.create_task(child.listen(self._take))
         others = [asyncio.create_task(self._watch()), asyncio.create_task(self._cut.wait())]
         try:
             await asyncio.wait({listening, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -238,23 +238,20 @@ class Supervisor:
             for task in (listening, *others):
                 task.cancel()
 
-    async def _listen(self, child: Child) -> None:
-        while True:
-            try:
-                message = await child.receive()
-            except PeerGone:
-                return
-            self._heard = time.monotonic()
-            if isinstance(message, LogLine):
-                _tell(message)
-            elif isinstance(message, Ready):
-                self._ready(message.info)
-            elif isinstance(message, (StartFailed, Died)):
-                self._last_words = message.text
-                if isinstance(message, Died) and message.fact is not None:
-                    self.fatal_errors[message.fact] += 1
-            else:
-                self._listener.on_message(message)
+    def _take(self, message: EngineMessage) -> None:
+        self._heard = time.monotonic()
+        if isinstance(message, StepMessage):  # nearly all are
+            self._listener.on_message(message)
+        elif isinstance(message, LogLine):
+            _tell(message)
+        elif isinstance(message, Ready):
+            self._ready(message.info)
+        elif isinstance(message, (StartFailed, Died)):
+            self._last_words = message.text
+            if isinstance(message, Died) and message.fact is not None:
+                self.fatal_errors[message.fact] += 1
+        else:
+            self._listener.on_message(message)
 
     def _ready(self, info: EngineInfo) -> None:
         self.info, self.state, self.reason = info, EngineState.READY, ""

@@ -68,9 +68,12 @@ class TagWriter:
         return self.source(start)
 
     def source(self, start: str) -> str:
+        """The whole text: the first rule, which is `start`, and those written so far."""
         return "\n".join([f"start: {start}", *self._lines]) + "\n"
 
     def format(self, value: Any, pointer: str, after: tuple[str, ...], *, last: bool) -> str:
+        """What one format comes to, in rules. pointer: where it stands. after: the texts that may
+        follow it, one of which is part of the result. last: nothing else comes behind those."""
         kind = fields.kind_of(value, pointer)
         return self._formats[kind](value, pointer, after, last)
 
@@ -161,8 +164,8 @@ class TagWriter:
         return self._one_of(tuple(name + follows for follows in after))
 
     def _sequence(self, value: Any, pointer: str, after: tuple[str, ...], last: bool) -> str:
+        elements = list(enumerate(fields.list_of(value, "elements", pointer)))
         pointer = step(pointer, "elements")
-        elements = list(enumerate(fields.list_of(value, "elements", pointer[:-9])))
         parts = []
         follows, last_here = after, last
         while elements:

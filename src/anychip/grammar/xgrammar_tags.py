@@ -26,6 +26,7 @@ class XgrammarTags(TagWriter):
     """Free text runs through an automaton that knows how much of which text was seen."""
 
     def source(self, start: str) -> str:
+        """As in TagWriter, in xgrammar's EBNF."""
         return "\n".join([f"root ::= {start}", *self._lines]) + "\n"
 
     def _json(self, schema: Any, pointer: str) -> str:

@@ -8,6 +8,6 @@ library under numpy, `attention.py` how attention keeps it.
 
 from anychip.hostops.attention import CacheArrays
 from anychip.hostops.implementations import table
-from anychip.hostops.views import NUMPY_DTYPES, array_view
+from anychip.hostops.views import NUMPY_DTYPES, array_view, dtype_of
 
-__all__ = ["NUMPY_DTYPES", "CacheArrays", "array_view", "table"]
+__all__ = ["NUMPY_DTYPES", "CacheArrays", "array_view", "dtype_of", "table"]

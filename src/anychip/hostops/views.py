@@ -26,6 +26,14 @@ NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
 }
 
 
+_DTYPES = {found: dtype for dtype, found in NUMPY_DTYPES.items()}
+
+
+def dtype_of(array: Array) -> DType:
+    """The contract's name of an array's dtype. KeyError where it has none."""
+    return _DTYPES[array.dtype]
+
+
 def array_view(raw: npt.NDArray[np.uint8], tensor: Tensor) -> Array:
     """The tensor as an array over `raw`, the bytes of its buffer; nothing is copied."""
     dtype = NUMPY_DTYPES[tensor.dtype]

@@ -6,8 +6,13 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from anychip.http.call_record import tell_error
+from anychip.refusal import near
+
+LIST = "/openapi.json"
+"""Where a server that has it lists its paths."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,15 +129,24 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """Starlette handler of its own 404 and 405."""
     if not isinstance(error, HTTPException):
         raise error
-    where = f"{request.method} {request.url.path}"
-    texts = {
-        404: (f"there is no {where}", "unknown_url"),
-        405: (f"{where}: wrong method", "method_not_allowed"),
-    }
-    text, code = texts.get(error.status_code, (str(error.detail), "http_error"))
+    where, headers = f"{request.method} {request.url.path}", error.headers or {}
+    text, code = str(error.detail), "http_error"
+    if error.status_code == 404:
+        text, code = f"there is no {where}; {_instead(request)}", "unknown_url"
+    elif error.status_code == 405:
+        text, code = f"{where}: this path takes {headers.get('Allow')}", "method_not_allowed"
     answer = ApiError(error.status_code, text, code=code).response(request.url.path)
-    answer.headers.update(error.headers or {})
+    answer.headers.update(headers)
     return answer
+
+
+def _instead(request: Request) -> str:
+    """The path that may have been meant, or where to find those that there are."""
+    paths = [r.path.replace(":path}", "}") for r in request.app.routes if isinstance(r, Route)]
+    close = near(request.url.path, paths, alike=0.8)
+    if close:
+        return f"the nearest is {close}"
+    return f"GET {LIST} lists what there is" if LIST in paths else f"there are {', '.join(paths)}"
 
 
 async def on_crash(request: Request, error: Exception) -> Response:

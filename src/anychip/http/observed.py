@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anychip.http.auth import caller_in
 from anychip.http.call_record import CallRecord, begin_call
+from anychip.http.stream import SHORT_WAY
 from anychip.http.telling import Telling
 
 _ID = re.compile(r"[!-~]{1,128}")
@@ -45,6 +46,7 @@ class Observed:
         span = self._span(record, headers)
         begin_call(record)
         watch = _Watch(record, receive, send)
+        scope.setdefault("extensions", {})[SHORT_WAY] = watch.part
         try:
             await self._app(scope, watch.receive, watch.send)
         finally:
@@ -96,6 +98,11 @@ class _Watch:
             if not message.get("more_body", False) and record.outcome != "disconnected":
                 record.outcome = "complete"
         await self._send(message)
+
+    async def part(self, data: bytes) -> None:
+        """Send one more part of a body that has begun; count it."""
+        self._record.bytes_out += len(data)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 
 def _id_of(headers: Headers) -> str:

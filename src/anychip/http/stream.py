@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from anychip.http.errors import ApiError, unavailable
 
 DONE = b"data: [DONE]\n\n"
+
+SHORT_WAY = "anychip.part"
+"""The extension of a call's scope that sends one more part of a body which has begun. The layers
+between see heads and ends, which go through `send`: a streamed token need not pass through each."""
+
+SendPart = Callable[[bytes], Awaitable[None]]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -43,10 +51,13 @@ def event(body: object) -> bytes:
     an event stream does not.
     """
     text = _encoder.encode(body)
-    if not text.isascii():
-        for raw, escaped in _LINE_ENDS:
-            text = text.replace(raw, escaped)
-    return b"data: " + text + b"\n\n"
+    return b"data: " + (text if text.isascii() else _one_line(text)) + b"\n\n"
+
+
+def _one_line(text: bytes) -> bytes:
+    for raw, escaped in _LINE_ENDS:
+        text = text.replace(raw, escaped)
+    return text
 
 
 def named_event(name: str, body: object) -> bytes:
@@ -54,29 +65,20 @@ def named_event(name: str, body: object) -> bytes:
     return b"event: " + name.encode() + b"\n" + event(body)
 
 
-async def with_pauses(
-    events: AsyncGenerator[_T, None], quiet_s: float
-) -> AsyncGenerator[_T | None, None]:
-    """The events, and None each time that none came for `quiet_s` seconds."""
-    async with aclosing(events):
-        while True:
-            coming = asyncio.ensure_future(_next(events))
-            try:
-                while not (await asyncio.wait({coming}, timeout=quiet_s))[0]:
-                    yield None
-                found = coming.result()
-            finally:
-                await _stop(coming)
-            if not found:
-                return
-            yield found[0]
+class TextEvents:
+    """Events of one stream that differ in one text alone: the rest of them is encoded once.
 
+    event_of: the event with a text in it.
+    """
 
-async def _next(events: AsyncGenerator[_T, None]) -> tuple[()] | tuple[_T]:
-    """The next event, nothing at the end."""
-    async for event in events:
-        return (event,)
-    return ()
+    def __init__(self, event_of: Callable[[str], bytes]) -> None:
+        mark = uuid.uuid4().hex  # which is nowhere else in the event
+        self._head, self._tail = event_of(mark).split(_encoder.encode(mark))
+
+    def event(self, text: str) -> bytes:
+        """The event with this text, as `event_of` would have made it."""
+        told = _encoder.encode(text)
+        return self._head + (told if told.isascii() else _one_line(told)) + self._tail
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
@@ -150,11 +152,17 @@ class CutAtTheEnd:
 class EventStream(Response):
     """Streams events. An ApiError before the first becomes a plain error answer; a later one an
     error event with no [DONE] after it. When the client leaves, the events' iterator is closed.
+
+    ping: sent each time that there was no event for `quiet_s` seconds, once there was one.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], *, ping: bytes = b"", quiet_s: float = 0.0
+    ) -> None:
         super().__init__()
         self._events = events
+        self._ping, self._quiet_s = ping, quiet_s
+        self._sent = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or stop where the client leaves."""
@@ -164,21 +172,54 @@ class EventStream(Response):
             return
 
     async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        part, begun = _part_of(scope, send), False
         try:
-            async with aclosing(self._events) as events:
+            async with aclosing(self._events) as events, self._pinging(part):
                 async for data in events:
                     if not begun:
                         await send(_START)
                         begun = True
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                    if self._ping:
+                        self._sent = time.monotonic()
+                    await part(data)
         except ApiError as error:
             if not begun:
                 await error.response(scope["path"])(scope, receive, send)
                 return
             error.note()
-            failed = event(error.envelope())
-            await send({"type": "http.response.body", "body": failed, "more_body": True})
+            await part(event(error.envelope()))
         if not begun:  # there was no event to tell
             await send(_START)
         await send({"type": "http.response.body", "body": b""})
+
+    @asynccontextmanager
+    async def _pinging(self, part: SendPart) -> AsyncGenerator[None, None]:
+        """Ping beside what is sent: a task and a timer for a stream, not for each event."""
+        if not self._ping:
+            yield
+            return
+        pinging = asyncio.ensure_future(self._ping_on(part))
+        try:
+            yield
+        finally:
+            await _stop(pinging)
+
+    async def _ping_on(self, part: SendPart) -> None:
+        while True:
+            quiet_s = time.monotonic() - self._sent if self._sent else 0.0
+            await asyncio.sleep(self._quiet_s - quiet_s)
+            if self._sent and time.monotonic() - self._sent >= self._quiet_s:
+                self._sent = time.monotonic()
+                await part(self._ping)
+
+
+def _part_of(scope: Scope, send: Send) -> SendPart:
+    """The short way out for a part of a body (`SHORT_WAY`); through all layers where none is."""
+    short: SendPart | None = scope.get("extensions", {}).get(SHORT_WAY)
+    if short is not None:
+        return short
+
+    async def part(data: bytes) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    return part

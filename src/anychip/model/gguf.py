@@ -103,7 +103,7 @@ class _Header:
         self.position = 0
 
     def error(self, message: str) -> CheckpointError:
-        return CheckpointError(f"broken GGUF: {message}", path=self.path)
+        return CheckpointError(f"broken GGUF: {message}; fetch it again", path=self.path)
 
     def take(self, count: int, what: str) -> memoryview:
         left = len(self._data) - self.position

@@ -21,7 +21,8 @@ from anychip.http.errors import ApiError
 from anychip.http.keys import Access
 from anychip.offline.errors import EngineClosed, raised
 from anychip.server.opening import Reading, open_service
-from anychip.server.service import Service, open_text
+from anychip.server.opening_texts import open_text
+from anychip.server.service import Service
 
 _CLOSE_S = 10.0
 """How long the engine process may take to end in good order, seconds."""

@@ -5,6 +5,9 @@ the largest of them. Which lane a value takes depends on liveness and on the siz
 first dimension alone, so a program with fewer tokens or rows never needs more than one with more:
 what was measured for the largest step is enough for all. (Recipes unroll differently for other
 sizes; where they are used, lanes are chosen by bytes, which is tighter and proves nothing.)
+
+Narrow lanes come first, and a call's workspace begins behind what is alive during the call: the
+wide lane, which logits need at the end, is a layer's scratch until then.
 """
 
 from __future__ import annotations
@@ -44,12 +47,11 @@ class _Lane:
 def plan_arena(program: Program) -> ArenaPlan:
     """A storage lives from the node that writes it to the last one that reads it; results live to
     the end. An output takes over the lane of an input that dies here where the implementation
-    says that the two may share memory. Workspaces share a lane: only one is in use at a time.
+    says that the two may share memory. Only one workspace is in use at a time.
     """
     last = _last_uses(program)
     lanes: list[_Lane] = []
     homes: dict[Storage, _Lane] = {}
-    scratch: dict[int, int] = {}
     for index, node in enumerate(program.nodes):
         for name, value in node.outputs.items():
             storage = value.storage
@@ -57,14 +59,32 @@ def plan_arena(program: Program) -> ArenaPlan:
             lane = _dying_alias(node, name, homes, index) or _free_lane(lanes, width, index)
             lane.take(width, storage.nbytes, last.get(storage, index))
             homes[storage] = lane
+    starts, end = _starts(lanes)
+    offsets = {storage: starts[lane] for storage, lane in homes.items()}
+    workspaces = _workspaces(program, offsets, last)
+    ends = (offset + _aligned(nbytes) for offset, nbytes in workspaces.values())
+    return ArenaPlan(offsets, workspaces, max(end, *ends, 0))
+
+
+def _workspaces(
+    program: Program, offsets: dict[Storage, int], last: dict[Storage, int]
+) -> dict[int, tuple[int, int]]:
+    """Offset and bytes of each node's workspace, behind all that is alive there.
+
+    Each term of an offset is a size that falls with tokens and rows, so the whole does too.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    alive: list[tuple[int, int]] = []  # the last node that needs it, where it ends
+    for index, node in enumerate(program.nodes):
+        alive = [each for each in alive if each[0] >= index]
+        for value in node.outputs.values():
+            storage = value.storage
+            alive.append((last.get(storage, index), offsets[storage] + storage.nbytes))
         implementation = node.decision.implementation
         nbytes = implementation.workspace(node.spec) if implementation else 0
         if nbytes:
-            scratch[index] = nbytes
-    starts, end = _starts(lanes)
-    workspaces = {index: (end, nbytes) for index, nbytes in scratch.items()}
-    offsets = {storage: starts[lane] for storage, lane in homes.items()}
-    return ArenaPlan(offsets, workspaces, end + _aligned(max(scratch.values(), default=0)))
+            found[index] = (_aligned(max((end for _, end in alive), default=0)), nbytes)
+    return found
 
 
 def _width(value: Value) -> int:
@@ -84,10 +104,10 @@ def _free_lane(lanes: list[_Lane], width: int, index: int) -> _Lane:
 
 
 def _starts(lanes: list[_Lane]) -> tuple[dict[_Lane, int], int]:
-    """Where each lane begins, and where the last one ends."""
+    """Where each lane begins, the narrowest first, and where the last one ends."""
     starts: dict[_Lane, int] = {}
     end = 0
-    for lane in lanes:
+    for lane in sorted(lanes, key=lambda lane: lane.width):
         starts[lane] = end
         end += _aligned(max(lane.nbytes, 1))
     return starts, end

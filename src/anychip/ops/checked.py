@@ -27,6 +27,7 @@ from anychip.ops.bind import BoundCall, BoundProgram
 from anychip.ops.check import Outcome, Verdict, compare
 from anychip.ops.oracle import CacheArrays, latent_arrays
 from anychip.ops.saved import SavedCall
+from anychip.ops.staged import window
 
 DenseWeight = Callable[[Weight], Array]
 """A weight's values as float [N, K], read from the checkpoint: a packed one has no plain tensor."""
@@ -94,7 +95,7 @@ class CheckedRun:
         call, op = bound.call, bound.call.spec.op
         touched = _touched_pages(call, self._read)
         inputs = {name: self._host(v, touched) for name, v in call.inputs.items()}
-        inputs = _renumbered(call, inputs, touched)
+        inputs = _renumbered(inputs, touched)
         self._poison_outputs(bound)
         bound.launch()
         outputs: dict[str, Any] = {n: self._read(t) for n, t in call.outputs.items()}
@@ -163,13 +164,13 @@ class CheckedRun:
         """A copy of a tensor, strides and gaps kept."""
         raw = np.zeros(tensor.extent_bytes, np.uint8)
         if raw.size:
-            self._memory.copy_out(_window(tensor), raw.data)
+            self._memory.copy_out(window(tensor), raw.data)
         twin = Tensor(tensor.shape, tensor.dtype, tensor.strides, buffer=Buffer(raw, raw.nbytes))
         return hostops.array_view(raw, twin)
 
     def _poison(self, tensor: Tensor) -> None:
         if tensor.size:
-            self._memory.copy_in(_window(tensor), np.full(tensor.extent_bytes, 0xFF, np.uint8).data)
+            self._memory.copy_in(window(tensor), np.full(tensor.extent_bytes, 0xFF, np.uint8).data)
 
 
 def keep_worst(worst: dict[Kind, Verdict], kind: Kind, verdict: Verdict) -> None:
@@ -185,11 +186,6 @@ def tolerated(verdict: Verdict, implementation: Implementation) -> Verdict:
         return verdict
     text = f"{verdict.text}; within {implementation.id}'s declared tolerance of "
     return replace(verdict, ok=True, text=f"{text}{implementation.tolerance:g} limits")
-
-
-def _window(tensor: Tensor) -> Tensor:
-    shape = (tensor.extent_bytes,)
-    return Tensor(shape, DType.UINT8, buffer=tensor.buffer, offset=tensor.offset)
 
 
 def _touched_pages(call: Call, read: Callable[[Tensor], Array]) -> list[int]:
@@ -208,8 +204,8 @@ def _touched_pages(call: Call, read: Callable[[Tensor], Array]) -> list[int]:
     return sorted(pages) + ([] if neighbour is None else [neighbour])
 
 
-def _renumbered(call: Call, inputs: dict[str, Any], touched: list[int]) -> dict[str, Any]:
-    """The same call over the touched pages alone."""
+def _renumbered(inputs: dict[str, Any], touched: list[int]) -> dict[str, Any]:
+    """The inputs of the same call over the touched pages alone."""
     if not touched:
         return inputs
     place = {page: i for i, page in enumerate(touched)}

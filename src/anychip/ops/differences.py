@@ -31,9 +31,7 @@ class Difference:
         return f"{self.name}[{place}] is {self.found:.6g}, expected {self.expected:.6g}"
 
 
-def differences(
-    expected: Outcome, found: Outcome, limit: float, count: int = MOST_SHOWN
-) -> tuple[Difference, ...]:
+def differences(expected: Outcome, found: Outcome, limit: float) -> tuple[Difference, ...]:
     """The element that is worst of all, then the first ones of its row that differ.
 
     limit: an element differs where its error is over this share of its row's root mean square.
@@ -47,7 +45,7 @@ def differences(
     name, want, got, excess = max(marked, key=lambda item: float(item[3].max()))
     row, column = np.unravel_index(int(excess.argmax()), excess.shape)
     others = [c for c in np.flatnonzero(excess[row] > 0).tolist() if c != column]
-    places = [row * excess.shape[1] + c for c in (column, *others[: count - 1])]
+    places = [row * excess.shape[1] + c for c in (column, *others[: MOST_SHOWN - 1])]
     return tuple(_at(name, want, got, int(place)) for place in places)
 
 

@@ -18,7 +18,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.signature import Arg, ArgKind, Layout, Signature, Tier, infer_outputs
 from anychip.contract.tensor import TensorSpec
 from anychip.contract.weights import WeightSpec
-from anychip.hostops import NUMPY_DTYPES
+from anychip.hostops import NUMPY_DTYPES, dtype_of
 from anychip.hostops.primitives import KERNELS
 from anychip.ops.cases.case import Case
 from anychip.ops.compositions import COMPOSITIONS
@@ -27,8 +27,6 @@ from anychip.ops.oracle.arrays import Array
 
 Primitive = Callable[[str, Mapping[str, Any], Mapping[str, Array], Mapping[str, Any]], None]
 """(operator, inputs, outputs, attributes): fills the outputs and the inputs that it writes."""
-
-_NAMES = {np.dtype(found): dtype for dtype, found in NUMPY_DTYPES.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +49,7 @@ class ArrayValue:
     @property
     def dtype(self) -> DType:
         """Element type."""
-        return _NAMES[self.array.dtype]
+        return dtype_of(self.array)
 
     @property
     def is_contiguous(self) -> bool:

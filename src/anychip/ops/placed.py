@@ -19,9 +19,10 @@ from anychip.contract.registration import Chip
 from anychip.contract.signature import Arg, ArgKind, infer_outputs
 from anychip.contract.tensor import Buffer, IndexPair, Tensor, TensorSpec
 from anychip.contract.weights import HostWeight, Weight, WeightUse
-from anychip.hostops import NUMPY_DTYPES
+from anychip.hostops import NUMPY_DTYPES, dtype_of
 from anychip.ops.oracle import CacheArrays, filled, latent_arrays
 from anychip.ops.oracle.arrays import Array
+from anychip.ops.staged import window
 
 GUARD = 256
 """Bytes of a guard band before and behind a tensor: a multiple of every chip's alignment."""
@@ -40,16 +41,9 @@ USES = {
 HostWeights = Mapping[str, tuple[HostWeight, ...]]
 """Weight argument -> its parts as a checkpoint holds them, where a dense array will not do."""
 
-_DTYPES = {np.dtype(found): dtype for dtype, found in NUMPY_DTYPES.items()}
-
 
 class OpaqueCache(ValueError):
     """The chip's cache layout is its own: its contents cannot be written or read as arrays."""
-
-
-def dtype_of(array: Array) -> DType:
-    """The contract's name of an array's dtype."""
-    return _DTYPES[array.dtype]
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,7 @@ class Placed:
         """A tensor's elements, whatever its strides."""
         raw = np.zeros(tensor.extent_bytes, np.uint8)
         if raw.size:
-            self._chip.memory.copy_out(_window(tensor), raw.data)
+            self._chip.memory.copy_out(window(tensor), raw.data)
         return _elements(raw, tensor)
 
     def damaged(self) -> str | None:
@@ -195,7 +189,7 @@ class Placed:
             flat = np.lib.stride_tricks.as_strided(
                 array, (tensor.extent_bytes // array.itemsize,), (array.itemsize,)
             )
-            self._chip.memory.copy_in(_window(tensor), host_bytes(flat))
+            self._chip.memory.copy_in(window(tensor), host_bytes(flat))
         return tensor
 
     def _tensor(self, name: str, spec: TensorSpec) -> Tensor:
@@ -259,13 +253,8 @@ def laid_out(pages: Array, layout: str) -> Array:
     return np.ascontiguousarray(pages)
 
 
-def _window(tensor: Tensor) -> Tensor:
-    shape = (tensor.extent_bytes,)
-    return Tensor(shape, DType.UINT8, buffer=tensor.buffer, offset=tensor.offset)
-
-
 def _elements(raw: Array, tensor: Tensor) -> Array:
-    dtype = np.dtype(NUMPY_DTYPES[tensor.dtype])
+    dtype = NUMPY_DTYPES[tensor.dtype]
     strides = [s * dtype.itemsize for s in tensor.strides]
     view = np.lib.stride_tricks.as_strided(raw.view(dtype), tensor.shape, strides)
     return np.array(view)
@@ -275,4 +264,4 @@ def _set(chip: Chip, tensor: Tensor, byte: int) -> None:
     """Every byte of a tensor, gaps included; by a copy, because `fill` is optional."""
     nbytes = tensor.extent_bytes
     if nbytes:
-        chip.memory.copy_in(_window(tensor), np.full(nbytes, byte, np.uint8).data)
+        chip.memory.copy_in(window(tensor), np.full(nbytes, byte, np.uint8).data)

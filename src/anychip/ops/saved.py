@@ -27,7 +27,7 @@ from anychip.contract.formats import format_bytes as weight_bytes
 from anychip.contract.signature import Arg, ArgKind, Attr, Spec, infer_outputs
 from anychip.contract.tensor import Shape, TensorSpec, contiguous_strides
 from anychip.contract.weights import HostWeight, WeightSpec
-from anychip.hostops import NUMPY_DTYPES
+from anychip.hostops import NUMPY_DTYPES, dtype_of
 from anychip.ops.limits import ROUNDOFF
 from anychip.ops.oracle.arrays import Array, CacheArrays, latent_arrays
 
@@ -51,7 +51,6 @@ _DAMAGE = (
     msgspec.MsgspecError,
     struct.error,
 )
-_DTYPES = {np.dtype(found): dtype for dtype, found in NUMPY_DTYPES.items()}
 
 
 class SavedCallError(ValueError):
@@ -161,12 +160,12 @@ def _named_arrays(
 def _held(array: Array) -> _Held:
     steps = tuple(s // array.itemsize for s in array.strides)
     plain = array.size == 0 or array.flags.c_contiguous
-    return _Held(_DTYPES[array.dtype], array.shape, () if plain else steps)
+    return _Held(dtype_of(array), array.shape, () if plain else steps)
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, array: Array) -> None:
     plain = np.ascontiguousarray(array).reshape(array.shape)
-    if _DTYPES[plain.dtype] is DType.BFLOAT16:
+    if dtype_of(plain) is DType.BFLOAT16:
         plain = plain.view(np.uint16)  # .npy has no name for it
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array(member, plain, allow_pickle=False)
@@ -349,10 +348,10 @@ def _spec(
         nbytes = sum(p.data.nbytes for p in parts)
         return WeightSpec(parts[0].format, shape, nbytes, dense=True)
     if isinstance(value, CacheArrays):
-        return spec_over(value.k.shape, _DTYPES[value.k.dtype], latent=value.latent)
+        return spec_over(value.k.shape, dtype_of(value.k), latent=value.latent)
     if value is None:
         return None
-    dtype = _DTYPES[value.dtype]
+    dtype = dtype_of(value)
     if arg.kind is ArgKind.WEIGHT:
         return WeightSpec(dtype.value, value.shape, value.nbytes, dense=True)
     return TensorSpec(value.shape, dtype, contiguous_strides(value.shape))

@@ -21,7 +21,6 @@ log = logging.getLogger("anychip.record")
 FLUSH_S = 1.0
 """What was put longer ago than this is in the file, whatever happens to the process."""
 MOST_QUEUED = 8192
-LEAST_BYTES = 4096
 
 
 class RecordCounts(msgspec.Struct, frozen=True):

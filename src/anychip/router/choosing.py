@@ -14,7 +14,6 @@ Why = Literal["prefix", "balance", "load", "turn", "chance", "key", "only"]
 prefix: it has most of the prompt; balance: another has, but too much to do; load: it has least to
 do; turn, chance, key: as the policy's name says; only: no other could be taken.
 """
-REASONS: tuple[Why, ...] = ("prefix", "balance", "load", "turn", "chance", "key", "only")
 
 UNKNOWN_WINDOW = 64
 """Calls at once that a worker is taken to answer well where nothing is known of any."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anychip.contract.registration import Chip
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 from anychip.ops.saved import save
 from anychip.run.check import Found
 
@@ -71,8 +71,8 @@ def opening(backend: str, device: int, options: Mapping[str, str]) -> str:
 def seen_on(chip: Chip) -> Mapping[str, str]:
     """Chip, contract and versions, by name."""
     versions = {f"version of {name}": text for name, text in chip.build.versions().items()}
-    contract = ".".join(map(str, CONTRACT))
-    return {"chip": chip.name, "vendor": chip.vendor, "contract": contract, **versions}
+    said = {"chip": chip.name, "vendor": chip.vendor, "contract": dotted(CONTRACT)}
+    return {**said, **versions}
 
 
 def _make_private(folder: Path) -> None:

@@ -22,7 +22,7 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 from anychip.run.divergences import opening
 from anychip.run.links import LinkSpeed, link_findings, rank_findings
 from anychip.run.plan_run import chip_options
@@ -159,8 +159,8 @@ class ChipLooks:
 
     def _contract(self) -> Iterator[Finding]:
         cls = load_chip(self._config.backend)
-        text = f"{cls.name} ({cls.vendor}) is written for contract {_dotted(cls.contract)}; this "
-        text += f"core has {_dotted(CONTRACT)}: compatible"
+        text = f"{cls.name} ({cls.vendor}) is written for contract {dotted(cls.contract)}; this "
+        text += f"core has {dotted(CONTRACT)}: compatible"
         yield Finding("contract", Verdict.GOOD, text)
 
     def _known_options(self) -> tuple[Finding, ...]:
@@ -287,7 +287,3 @@ def _memory_finding(info: MemoryInfo) -> Finding:
     if info.free < LITTLE * info.total:
         return Finding("memory", Verdict.UNKNOWN, text, "little is free: end what uses it")
     return Finding("memory", Verdict.GOOD, text)
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -23,7 +23,7 @@ from anychip.contract.registration import (
     probe_chip,
     read_options,
 )
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 
 ID_DIGITS = 12
 
@@ -54,7 +54,7 @@ def fingerprint_unopened(name: str, device: int, options: Mapping[str, Any]) -> 
     """What is known of a chip that does not open: nothing of the chip is called."""
     return {
         "anychip": _distribution_version("anychip"),
-        "contract": _text(CONTRACT),
+        "contract": dotted(CONTRACT),
         "operators": hashlib.sha256(lock_text().encode()).hexdigest()[:16],
         "chip": {"name": name},
         "device": {"index": device},
@@ -79,7 +79,7 @@ def _origin(cls: type[Chip]) -> dict[str, str]:
     owner = next((e.dist for e in found if e.value == place and e.dist is not None), None)
     return {
         "vendor": cls.vendor,
-        "contract": _text(cls.contract),
+        "contract": dotted(cls.contract),
         "distribution": owner.name if owner else "none",
         "distribution version": owner.version if owner else "none",
     }
@@ -119,7 +119,3 @@ def _distribution_version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _text(contract: tuple[int, int]) -> str:
-    return f"{contract[0]}.{contract[1]}"

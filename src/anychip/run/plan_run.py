@@ -24,6 +24,9 @@ from anychip.run.weight_plan import ModelPlanError
 DEFAULT_RUNNING = 64
 COMPOSED_RUNNING, COMPOSED_CHUNK = 4, 64
 UNLIMITED = 1 << 30
+MIXING = ("paged_attention", "sink_attention", "latent_attention", "gated_delta_rule")
+"""Operators by which tokens see those before them. `expanded_attention` is no other: its recipe
+asks for `latent_attention`."""
 
 
 @dataclass
@@ -127,8 +130,7 @@ def attention_is_composed(plan: ModelPlan, decider: Decider) -> bool:
     grow with rows and context, or with tokens."""
     recorder = Recorder(decider)
     trace_step(plan, Sizes(tokens=1, rows=1, samples=1, pages=1), 2, recorder)
-    mixing = ("paged_attention", "gated_delta_rule")
-    return any(s.op in mixing and s.kind == "composed" for s in recorder.served())
+    return any(s.op in MIXING and s.kind == "composed" for s in recorder.served())
 
 
 def step_limits(

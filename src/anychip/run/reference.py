@@ -47,23 +47,22 @@ def reference_logits(
     return prefill.run(checkpoint, plan, context, exact=True)
 
 
-def composed_logits(  # noqa: PLR0913 - those of `reference_logits` and two dtypes
+def composed_logits(
     checkpoint: Checkpoint,
     config: ModelConfig,
     tokens: Sequence[int],
     dtype: DType,
     *,
-    positions: Sequence[int] | None = None,
     cache_dtype: DType | None = None,
     context: int | None = None,
 ) -> Array:
-    """Float32 logits [P, V] by the recipes over the host's primitives; weights and activations
+    """Float32 logits [T, V] by the recipes over the host's primitives; weights and activations
     are held in `dtype`, the cache in `cache_dtype` (None: the same).
 
     How far they lie from `reference_logits` is what rounding alone does to this model. The other
     arguments and errors are those of `reference_logits`.
     """
-    prefill = _Prefill.of(tokens, positions, config)
+    prefill = _Prefill.of(tokens, None, config)
     plan = plan_without_chip(checkpoint.sources, config, dtype, len(tokens))
     plan = replace(plan, group=replace(plan.group, dtype=cache_dtype or dtype))
     return prefill.run(checkpoint, plan, context, exact=False)

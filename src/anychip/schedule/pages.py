@@ -5,19 +5,21 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
+from anychip.plan import SINK_PAGE
+
 
 class PageError(RuntimeError):
     """A page was freed twice or never existed, or more pages were taken than were free."""
 
 
 class PageAllocator:
-    """Hands out page ids 1 .. total. Page 0 is the sink and is never given to anyone."""
+    """Hands out page ids 1 .. total, never the sink page."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._is_free = bytearray([0]) + bytearray([1]) * total
         # Popped from the end: low ids first, and a page just freed is the next one used.
-        self._stack = array("i", range(total, 0, -1))
+        self._stack = array("i", range(total, SINK_PAGE, -1))
 
     @property
     def free_count(self) -> int:
@@ -36,7 +38,7 @@ class PageAllocator:
     def give_back(self, pages: Iterable[int]) -> None:
         """Make pages free again. PageError for a page that is free already or unknown."""
         for page in pages:
-            if not 0 < page <= self.total:
+            if not SINK_PAGE < page <= self.total:
                 raise PageError(f"page {page} is not one of 1 .. {self.total}")
             if self._is_free[page]:
                 raise PageError(f"page {page} was freed twice")

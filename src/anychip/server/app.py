@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
-from starlette.types import Scope
 
 from anychip.http.auth import KeyCheck, OriginCheck
 from anychip.http.errors import ApiError, on_api_error, on_crash, on_http_error
 from anychip.http.http_calls import HttpCount
 from anychip.http.limits import CallLimit
+from anychip.http.routes import pattern_among
 from anychip.http.stream import CutAtTheEnd
 from anychip.http.upgrade import PlainHttp
 from anychip.server import health, native
@@ -60,11 +62,8 @@ ROUTES = (
     Route("/metrics", health.metrics, methods=_GET),
 )
 
-
-def route_of(scope: Scope) -> str | None:
-    """The pattern that a call's path was found by; None before it was, and for unknown ones."""
-    found = [route.path for route in ROUTES if route.endpoint is scope.get("endpoint")]
-    return scope["path"] if scope["path"] in found else next(iter(found), None)
+route_of = partial(pattern_among, ROUTES)
+"""The pattern of the path that a call was routed by."""
 
 
 def build_app(service: Service) -> Starlette:

@@ -6,7 +6,7 @@ means. A parser of tool calls or of reasoning is such a reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -77,14 +77,13 @@ class PlainReader:
     def __init__(self, choice: int) -> None:
         self._choice = choice
 
-    def feed(self, text: str) -> Iterator[Delta]:
+    def feed(self, text: str) -> tuple[Delta, ...]:
         """The text itself."""
-        if text:
-            yield TextDelta(choice=self._choice, text=text)
+        return (TextDelta(choice=self._choice, text=text),) if text else ()
 
-    def close(self) -> Iterator[Delta]:
+    def close(self) -> tuple[Delta, ...]:
         """Nothing is ever kept."""
-        return iter(())
+        return ()
 
 
 class Telling:
@@ -105,8 +104,8 @@ class Telling:
         told: list[ChatEvent] = list(self._reader.feed(piece.text))
         if piece.finish is not None:
             told.extend(self._reader.close())
-        self._count(told, tokens)
-        self._called |= any(isinstance(event, ToolCallStart) for event in told)
+        if told:  # what is kept counts with what it turns out to be
+            self._count(told, tokens)
         if piece.logprobs:
             _attach(told, piece)
         if piece.finish is not None:
@@ -115,9 +114,13 @@ class Telling:
         return told
 
     def _count(self, told: list[ChatEvent], tokens: int) -> None:
-        if not told:
-            return  # what is kept counts with what it turns out to be
-        if all(isinstance(event, ReasoningDelta) for event in told):
+        reasoned = 0
+        for event in told:
+            if isinstance(event, ReasoningDelta):
+                reasoned += 1
+            elif isinstance(event, ToolCallStart):
+                self._called = True
+        if reasoned == len(told):
             self.reasoning_tokens += tokens - self._counted
         self._counted = tokens
 

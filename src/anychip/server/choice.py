@@ -95,15 +95,22 @@ class Choice:
 
     def take(self, output: StepOutput) -> Piece | None:
         """Take in a step's output; a piece when something is to be told."""
-        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
-        self.retractions = max(self.retractions, output.retractions)
-        self.prompt_logprobs += output.prompt_logprobs
+        if output.cached_tokens > self.cached_tokens:
+            self.cached_tokens = output.cached_tokens
+        if output.retractions > self.retractions:
+            self.retractions = output.retractions
+        if output.prompt_logprobs:
+            self.prompt_logprobs += output.prompt_logprobs
         if self._cut:
             self.finish = "stop"
             return self._piece()
-        self._read(output)
-        if self.finish is None and output.finish is not None:
-            self._end(output.finish)
+        if self._stops is None and output.finish is None and not output.logprobs:  # most are so
+            self._written.append(self._detokenizer.feed(output.token_ids))
+            self.token_ids += output.token_ids
+        else:
+            self._read(output)
+            if self.finish is None and output.finish is not None:
+                self._end(output.finish)
         if self.finish is None and len(self.token_ids) < self._due:
             return None
         self._due = len(self.token_ids) + self._interval
@@ -116,7 +123,7 @@ class Choice:
     def _piece(self) -> Piece | None:
         text = "".join(self._written[self._unsent :])
         self._unsent = len(self._written)
-        scored = tuple(self.logprobs[self._unscored :])
+        scored = tuple(self.logprobs[self._unscored :]) if self.logprobs else ()
         if not text and not scored and self.finish is None:
             return None
         self._unscored = len(self.logprobs)

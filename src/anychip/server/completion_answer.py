@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
 import msgspec
 
-from anychip.http.stream import DONE, event
+from anychip.http.stream import DONE, TextEvents, event
 from anychip.server.choice import Choice, Piece
 from anychip.server.generation import Generation
 from anychip.server.logprobs import CompletionTeller, PromptLogprobs, joined, prompt_logprobs
@@ -35,6 +35,9 @@ class CompletionAnswer:
         self.prompt_alone = bool(call.echo) and call.max_tokens == 0
         """Whether the prompt comes back and nothing else."""
         self._tellers: dict[int, CompletionTeller] = {}
+        self._plain = not call.echo and call.logprobs is None
+        self._begun: set[int] = set()
+        self._texts: dict[int, TextEvents] = {}
 
     async def whole(self) -> Completion:
         """The answer in one piece."""
@@ -53,24 +56,41 @@ class CompletionAnswer:
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer as server-sent events: prompts where they come back, texts, ends, usage,
         [DONE]."""
-        usage = None if self._usage else msgspec.UNSET
-        async with aclosing(self.parts()) as parts:
-            async for part in parts:
-                yield event(self._completion([part], usage))
+        async with aclosing(self._generation.pieces()) as pieces:
+            async for piece in pieces:
+                if piece.finish is None and self._plain:
+                    texts = self._texts.get(piece.choice) or self._text_events(piece.choice)
+                    yield texts.event(piece.text)
+                    continue
+                for part in self._told(piece):
+                    yield self._event(part)
         if self._usage:
             yield event(self._completion([], self._counted()))
         yield DONE
 
     async def parts(self) -> AsyncGenerator[CompletionChoice, None]:
         """What each choice gains, as it comes. Close the iterator to abort the rest."""
-        begun: set[int] = set()
         async with aclosing(self._generation.pieces()) as pieces:
             async for piece in pieces:
-                if self._call.echo and piece.choice not in begun:
-                    begun.add(piece.choice)
-                    yield self._echo(piece.choice)
-                if piece.finish is not None or not self.prompt_alone:
-                    yield self._part(piece)
+                for part in self._told(piece):
+                    yield part
+
+    def _told(self, piece: Piece) -> Iterator[CompletionChoice]:
+        """A piece, behind its prompt where that comes back."""
+        if self._call.echo and piece.choice not in self._begun:
+            self._begun.add(piece.choice)
+            yield self._echo(piece.choice)
+        if piece.finish is not None or not self.prompt_alone:
+            yield self._part(piece)
+
+    def _event(self, part: CompletionChoice) -> bytes:
+        return event(self._completion([part], None if self._usage else msgspec.UNSET))
+
+    def _text_events(self, index: int) -> TextEvents:
+        """What writes the pieces of a choice that are text and no more."""
+        texts = TextEvents(lambda text: self._event(self._part(Piece(choice=index, text=text))))
+        self._texts[index] = texts
+        return texts
 
     @property
     def _picks(self) -> bool:

@@ -31,6 +31,8 @@ from anychip.text.stop import stop_patterns
 
 log = logging.getLogger("anychip.server")
 
+Pieces = tuple[Piece, ...]
+
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of one call. A prompt counts once, however many choices continue it."""
@@ -68,6 +70,7 @@ class Generation:
         self._client: EngineClient = service.client
         seed = service.next_seed() if sampling.seed is None else sampling.seed
         self._record = service.recorder.call(origin, sampling, seed)
+        self._scores_prompt = sampling.prompt_logprobs != NO_LOGPROBS
         writing = msgspec.structs.replace(writing, patterns=stop_patterns(sampling.stop_regex))
         self.choices: list[Choice] = []
         self.requests: list[Request] = []
@@ -110,16 +113,15 @@ class Generation:
         with self._service.registered(self):
             self._service.request_log.begun(self.origin, self.prompts, self.sampling)
             timing = self._timing()
-            held: list[Piece] = []
+            held: Pieces = ()
             self.submitted = True
             try:
-                async with aclosing(self._client.generate(*self.requests)) as outputs:
-                    async for output in outputs:
-                        piece = self._take(output, timing)
-                        if piece is not None:
-                            held.append(piece)
-                        ready = [one for one in held if self._prompt_is_scored(one.choice)]
-                        held = [one for one in held if one not in ready]
+                with self._client.reading(*self.requests) as outputs:
+                    while outputs.open:
+                        piece = self._take(await outputs.next(), timing)
+                        ready: Pieces = () if piece is None else (piece,)
+                        if self._scores_prompt:
+                            ready, held = self._sorted((*held, *ready))
                         for one in ready:
                             yield one
             except (EngineUnavailable, RequestRefused) as error:
@@ -136,11 +138,14 @@ class Generation:
         lengths = [len(self.prompts[choice.index // self.n]) for choice in self.choices]
         return Timing(service.metrics.requests, service.turnover, self.started, lengths)
 
+    def _sorted(self, pieces: Pieces) -> tuple[Pieces, Pieces]:
+        """Those of which all is known that is told of the prompt, and those that wait for it."""
+        ready = tuple(piece for piece in pieces if self._prompt_is_scored(piece.choice))
+        return ready, tuple(piece for piece in pieces if piece not in ready)
+
     def _prompt_is_scored(self, choice: int) -> bool:
-        """Whether all is known that is told of its prompt: the first draw's request asks for it,
-        and another draw may begin before."""
-        if self.sampling.prompt_logprobs == NO_LOGPROBS:
-            return True
+        """Whether the scores of its prompt are here: the first draw's request asks for them, and
+        another draw may begin before."""
         first = self.choices[choice - choice % self.n]
         return bool(first.token_ids) or first.finish is not None
 
@@ -211,7 +216,8 @@ class Generation:
             raise self._noted(_failed(output, self._service.retry_after))
         piece = choice.take(output)
         timing.take(choice, output)
-        self._take_down(choice)
+        if self._record is not None:
+            self._take_down(choice)
         if self.first_token is None and choice.token_ids:
             self.first_token = time.monotonic()
         if choice.finish is not None and output.finish is None:

@@ -13,9 +13,6 @@ from anychip.server.choice import ScoredToken
 IMPOSSIBLE = -9999.0
 """What OpenAI tells for a probability of 0: JSON has no infinity."""
 
-TokenText = Callable[[int], str]
-"""The text of one token, special ones included; bytes that form no character become U+FFFD."""
-
 TokenBytes = Callable[[int], bytes]
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from anychip.http.auth import caller_of
 from anychip.http.errors import ApiError, bad_request
-from anychip.http.stream import EventStream, json_answer, json_response, named_event, with_pauses
+from anychip.http.stream import EventStream, json_answer, json_response, named_event
 from anychip.server.chat_call import ChatAnswer, ChatCall, prepare, prompt_of
 from anychip.server.messages_input import (
     effort_of,
@@ -54,7 +54,7 @@ async def create_message(request: Request) -> Response:
     answer = await prepare(service, _call(service, asked, sampling_of(asked), origin))
     writer = MessageWriter(answer.origin.rid, service.model_name)
     if asked.stream:
-        return EventStream(_events(answer, writer))
+        return EventStream(_events(answer, writer), ping=_encode(Ping()), quiet_s=QUIET_S)
     return await json_answer(request, _whole(answer, writer))
 
 
@@ -107,17 +107,14 @@ async def _events(answer: ChatAnswer, writer: MessageWriter) -> AsyncGenerator[b
     """An ApiError before the first event is raised; a later one is the last event."""
     begun = False
     try:
-        async with aclosing(with_pauses(answer.events(), QUIET_S)) as events:
+        async with aclosing(answer.events()) as events:
             async for told in events:
-                if told is not None and not begun:
+                if not begun:
                     begun = True
                     for event in writer.begin(answer.usage()):
                         yield _encode(event)
-                if told is not None:
-                    for event in writer.take(told):
-                        yield _encode(event)
-                elif begun:
-                    yield _encode(Ping())
+                for event in writer.take(told):
+                    yield _encode(event)
         for event in writer.finish(answer.usage()):
             yield _encode(event)
     except ApiError as error:

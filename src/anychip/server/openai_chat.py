@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from anychip.http.auth import caller_of
-from anychip.http.stream import DONE, EventStream, event, json_answer
+from anychip.http.stream import DONE, EventStream, TextEvents, event, json_answer
 from anychip.server.chat_call import ChatAnswer, ChatCall, ReasoningWish, prepare
 from anychip.server.chat_events import (
     ChatEvent,
@@ -101,6 +101,7 @@ class _Telling:
         self._scored_prompt = asked.prompt_logprobs is not None
         self._created = int(time.time())
         self._usage = bool(asked.stream_options and asked.stream_options.include_usage)
+        self._texts: dict[int, TextEvents] = {}
 
     async def whole(self) -> Chat:
         """The answer in one piece."""
@@ -137,8 +138,18 @@ class _Telling:
                 matched_stop=one.matched,
             )
             return event(self._envelope([end]))
-        logprobs = self._logprobs(one.logprobs) if isinstance(one, TextDelta) else None
-        return self._chunk(one.choice, _delta(one), logprobs)
+        if isinstance(one, TextDelta):
+            if not self._scored:
+                texts = self._texts.get(one.choice) or self._text_events(one.choice)
+                return texts.event(one.text)
+            return self._chunk(one.choice, _delta(one), self._logprobs(one.logprobs))
+        return self._chunk(one.choice, _delta(one))
+
+    def _text_events(self, index: int) -> TextEvents:
+        """What writes the texts of a choice."""
+        texts = TextEvents(lambda text: self._chunk(index, Delta(content=text)))
+        self._texts[index] = texts
+        return texts
 
     def _chunk(self, index: int, delta: Delta, logprobs: ChatLogprobs | None = None) -> bytes:
         return event(self._envelope([ChunkChoice(index=index, delta=delta, logprobs=logprobs)]))

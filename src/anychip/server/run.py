@@ -100,10 +100,10 @@ async def run_server(
 def _import_and_read(config: ServeConfig) -> tuple[Tokenizer, ChatTemplate]:
     """Open tokenizer and template, and import HTTP. StartError says what is wrong.
 
-    In this order the memory that opening a tokenizer takes for a moment is used by what follows,
-    and the template's process, which starts meanwhile, is asked when it is there.
+    In this order the memory that opening a tokenizer takes for a moment is the least, and the
+    template's process, which starts meanwhile, is asked when it is there.
     """
-    from anychip.server.service import open_text
+    from anychip.server.opening_texts import open_text
 
     return open_text(config, meanwhile=_import_http)
 

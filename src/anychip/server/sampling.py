@@ -225,11 +225,11 @@ def _check_bad_words(words: Sequence[str]) -> None:
         require_unicode(word, "bad_words")
 
 
-def check_logprobs(name: str, wanted: int | None, most: int = MAX_LOGPROBS) -> int:
+def check_logprobs(name: str, wanted: int | None) -> int:
     """How many likeliest tokens are told beside each; NO_LOGPROBS for null. ApiError 400."""
     if wanted is None:
         return NO_LOGPROBS
-    within(name, wanted, 0, most, "0: of each token alone")
+    within(name, wanted, 0, MAX_LOGPROBS, "0: of each token alone")
     return wanted
 
 

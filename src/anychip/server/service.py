@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Protocol
 
 from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
-from anychip.engine.messages import EngineInfo, StartError
+from anychip.engine.messages import EngineInfo
 from anychip.http.errors import ApiError, bad_request, unavailable
 from anychip.http.keys import Access, Caller
-from anychip.model.errors import CheckpointError
 from anychip.server.chat_formats import formats_of
 from anychip.server.grammars import Grammars
 from anychip.server.metrics.registry import Metrics
@@ -25,10 +23,7 @@ from anychip.server.request_log import RequestLog
 from anychip.server.room import Room
 from anychip.server.texts import Texts
 from anychip.server.turnover import Turnover
-from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
-from anychip.text.errors import TemplateError
-from anychip.text.load import open_tokenizer
-from anychip.text.render_process import RenderProcess
+from anychip.text.chat import ChatTemplate
 from anychip.text.tokenizer import Tokenizer
 
 
@@ -160,43 +155,3 @@ class Service:
         self.texts.close()
         self.grammars.close()
         self.recorder.close()
-
-
-def open_text(
-    config: ServeConfig, meanwhile: Callable[[], None] | None = None
-) -> tuple[Tokenizer, ChatTemplate]:
-    """Tokenizer and chat template of the configured model. StartError says what is wrong.
-
-    meanwhile: what else there is to do before the template's process has started.
-    """
-    path = config.tokenizer_path or config.model_path
-    if path is None:
-        raise StartError("--model-path: no model to serve; name a folder or a .gguf file")
-    renderer = RenderProcess(DEFAULT_LIMIT_S)
-    renderer.start()  # while the tokenizer is opened
-    try:
-        tokenizer = open_tokenizer(Path(path).expanduser())
-        text = _template_text(config, tokenizer)
-        if text is None:
-            renderer.close()
-        template = ChatTemplate(text, tokenizer.special_tokens, process=renderer)
-        if meanwhile is not None:
-            meanwhile()
-        template.check()
-    except BaseException as error:
-        renderer.close()
-        if isinstance(error, CheckpointError):
-            raise StartError(str(error)) from error
-        if isinstance(error, TemplateError):
-            raise StartError(f"--chat-template: {error}") from error
-        raise
-    return tokenizer, template
-
-
-def _template_text(config: ServeConfig, tokenizer: Tokenizer) -> str | None:
-    if config.chat_template is None:
-        return tokenizer.chat_template
-    try:
-        return Path(config.chat_template).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"--chat-template: cannot read {config.chat_template}: {error}") from error

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from anychip.request import FinishReason, StepOutput
 from anychip.server.choice import Choice
+from anychip.server.metrics.catalogue import CATALOGUE
 from anychip.server.metrics.request_series import (
     BETWEEN_TOKENS,
     END_TO_END,
@@ -18,6 +19,8 @@ from anychip.server.metrics.request_series import (
     RequestFigures,
 )
 from anychip.server.turnover import Turnover
+
+_BETWEEN_BOUNDS = CATALOGUE[BETWEEN_TOKENS].buckets
 
 
 class Timing:
@@ -32,29 +35,30 @@ class Timing:
         self._last: dict[int, tuple[float, int]] = {}  # when, and tokens until then
         self._queued: set[int] = set()
         self._unfinished = len(prompts)
+        self._between = figures.histograms[BETWEEN_TOKENS]
 
     def take(self, choice: Choice, output: StepOutput) -> None:
         """After each output of a choice."""
         now = time.monotonic()
+        last = self._last.get(choice.index)
+        if last is not None:
+            gained = len(choice.token_ids) - last[1]
+            if gained:
+                self._between.observe((now - last[0]) / gained, _BETWEEN_BOUNDS, gained)
+                self._last[choice.index] = (now, last[1] + gained)
+        if last is None or choice.finish is not None:
+            self._begin_or_end(choice, output, now)
+
+    def _begin_or_end(self, choice: Choice, output: StepOutput, now: float) -> None:
         if output.admitted_at and choice.index not in self._queued:
             self._queued.add(choice.index)
             self._figures.observe(QUEUED, max(output.admitted_at - self._started, 0.0))
-        if choice.token_ids:
-            self._took_tokens(choice, now)
+        if choice.token_ids and choice.index not in self._first:
+            self._first[choice.index] = now
+            self._last[choice.index] = (now, len(choice.token_ids))
+            self._figures.observe(FIRST_TOKEN, now - self._started)
         if choice.finish is not None:
             self._finish(choice, choice.finish, now)
-
-    def _took_tokens(self, choice: Choice, now: float) -> None:
-        count = len(choice.token_ids)
-        if choice.index not in self._first:
-            self._first[choice.index] = now
-            self._figures.observe(FIRST_TOKEN, now - self._started)
-        else:
-            before, had = self._last[choice.index]
-            if count == had:
-                return
-            self._figures.observe(BETWEEN_TOKENS, (now - before) / (count - had), count - had)
-        self._last[choice.index] = (now, count)
 
     def _finish(self, choice: Choice, finish: str, now: float) -> None:
         self._turnover.ended()

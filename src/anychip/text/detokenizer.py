@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+from codecs import utf_8_decode
 from collections.abc import Iterable
 
 from anychip.text.token_table import TokenTable
@@ -31,16 +31,21 @@ class Detokenizer:
         self._table = table
         self._hidden = table.special - shown if skip_special_tokens else frozenset[int]()
         self._strip = at_start and table.strip_space
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = b""  # the beginning of a character
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """The text that these tokens complete; may be empty."""
-        written = b"".join(self._table.write(token_ids, self._hidden))
+        written = self._table.write(token_ids, self._hidden)
         if self._strip and written:
             self._strip = False
             written = written.removeprefix(b" ")
-        return self._decoder.decode(written)
+        if self._held:
+            written = self._held + written
+        text, used = utf_8_decode(written, "replace", False)
+        self._held = written[used:]
+        return text
 
     def flush(self) -> str:
         """What was held, now that nothing follows: one U+FFFD for a cut character, or nothing."""
-        return self._decoder.decode(b"", final=True)
+        held, self._held = self._held, b""
+        return held.decode("utf-8", "replace")

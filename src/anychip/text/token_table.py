@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
@@ -27,12 +27,14 @@ class TokenTable:
         """The bytes of one token, a special one included; none for an id outside the table."""
         return self.pieces[token_id] if 0 <= token_id < len(self.pieces) else b""
 
-    def write(self, token_ids: Iterable[int], hidden: Set[int]) -> Iterator[bytes]:
-        """The bytes of each token in turn that is not hidden. An id outside the table writes
-        nothing: a model's vocabulary may be padded past its tokenizer's."""
+    def write(self, token_ids: Iterable[int], hidden: Set[int]) -> bytes:
+        """The bytes of the tokens that are not hidden. An id outside the table writes nothing: a
+        model's vocabulary may be padded past its tokenizer's."""
+        pieces, written = self.pieces, []
         for token_id in token_ids:
-            if token_id not in hidden and 0 <= token_id < len(self.pieces):
-                yield self.pieces[token_id]
+            if token_id not in hidden and 0 <= token_id < len(pieces):
+                written.append(pieces[token_id])
+        return b"".join(written)
 
 
 def byte_alphabet() -> dict[str, int]:

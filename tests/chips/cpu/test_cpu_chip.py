@@ -125,7 +125,8 @@ def largest_scratch(calls, op, inputs):
             n: TensorSpec((tokens, *s.shape[1:]), s.dtype) if n in grown else s
             for n, s in specs.items()
         }
-        found.append(impl.workspace(CallSpec(op, sized, {}, {})))
+        y = sized["q"] if "q" in sized else sized["x"]
+        found.append(impl.workspace(CallSpec(op, sized, {"y": y}, {})))
     return found
 
 

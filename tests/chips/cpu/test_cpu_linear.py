@@ -88,6 +88,21 @@ def test_a_row_does_not_depend_on_the_threads(best, dtype):
         assert same_bits(one, two)
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "q8_0"])
+@pytest.mark.parametrize("n", [40, 300, 1000])
+def test_threads_that_help_each_other_leave_no_panel_out(best, name, n):
+    """More threads than cores, so that some come late, and than there are panels. By turns two
+    inputs, or the memory of the last result might hold what was left out."""
+    one, many = best(threads=1), best(threads=7)
+    data, _ = make_weight(name, n, 64)
+    alone, shared = (c.weight(name, (n, 64), data) for c in (one, many))
+    inputs = [normal(seed, 3, 64, dtype=BF16) for seed in (9, 10)]
+    wanted = [one.call("linear", x=x, weight=alone) for x in inputs]
+    for i in range(60):
+        found = many.call("linear", x=inputs[i % 2], weight=shared)
+        assert same_bits(found, wanted[i % 2])
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("rows", [1, 30])
 def test_lm_head_scales_and_caps(each, name, rows):

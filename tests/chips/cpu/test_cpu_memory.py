@@ -7,7 +7,7 @@ import pytest
 from cpu_calls import CpuCalls, normal
 
 from anychip.chips.cpu import memory as cpu_memory
-from anychip.chips.cpu.memory import SLAB, CpuMemory, HostStore
+from anychip.chips.cpu.memory import CpuMemory, HostStore
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipError, ErrorKind
 from anychip.contract.host import HostFacts, host_facts
@@ -154,17 +154,3 @@ def test_a_weight_that_does_not_fit_is_out_of_memory():
     with pytest.raises(ChipError, match="out of memory"):
         calls.chip.weights.prepare((part,), frozenset({WeightUse.LINEAR}))
     calls.chip.close()
-
-
-def test_small_long_lived_blocks_share_a_slab():
-    store = HostStore(0)
-    blocks = [store.take(n, long_lived=True) for n in (100, 0, 5000, SLAB // 4 - 1)]
-    large = store.take(SLAB, long_lived=True)
-    assert len({b.handle.address for b in blocks}) == 4
-    assert all(b.handle.address % 64 == 0 and b.handle.raw.size == b.nbytes for b in blocks)
-    first = blocks[0].handle.address
-    assert blocks[2].handle.address - first == 192
-    assert not first <= large.handle.address < first + SLAB
-    for block in (*blocks, large):
-        store.give(block)
-    assert store.used == 0

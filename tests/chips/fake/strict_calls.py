@@ -7,23 +7,18 @@ import numpy as np
 from anychip.chips.fake.registration import FakeChip
 from anychip.contract.cache import CacheView, latent_view, spec_over
 from anychip.contract.catalogue import CATALOGUE
-from anychip.contract.dtype import DType
 from anychip.contract.operators import Call, CallSpec
 from anychip.contract.registration import read_options
 from anychip.contract.signature import ArgKind, infer_outputs
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.contract.weights import HostWeight, WeightUse
-from anychip.hostops import NUMPY_DTYPES
+from anychip.hostops import NUMPY_DTYPES, dtype_of
 from anychip.ops.oracle import CacheArrays, filled, latent_arrays
 
 
 def opened(**options) -> FakeChip:
     given = {"memory": "16M", **{name: str(value) for name, value in options.items()}}
     return FakeChip.open(0, read_options(FakeChip, given))
-
-
-def dtype_of(array) -> DType:
-    return next(d for d, found in NUMPY_DTYPES.items() if found == array.dtype)
 
 
 def host_bytes(array) -> memoryview:

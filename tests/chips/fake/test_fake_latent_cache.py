@@ -6,13 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from strict_calls import dtype_of, host_bytes, opened, prepared
+from strict_calls import host_bytes, opened, prepared
 
 from anychip.chips.fake.registration import FakeChip
 from anychip.contract.cache import HND, NHD, CacheGroup, CacheSpec, latent_view
 from anychip.contract.dtype import DType
 from anychip.contract.operators import OperatorTable
 from anychip.contract.registration import read_options
+from anychip.hostops import dtype_of
 from anychip.ops.cases import cases
 from anychip.ops.check import check_case
 from anychip.ops.decide import Decider

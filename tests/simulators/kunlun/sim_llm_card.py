@@ -2,9 +2,7 @@
 
 import fcntl
 import hashlib
-import pickle
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from sim_trees import HOME, NATIVE, shared_tree, with_accounts
+from sim_worker import Worker, started_worker
 
 HERE = Path(__file__).parent
 WORKER = HERE / "sim_llm_worker.py"
@@ -79,9 +78,9 @@ class Answer:
 
 
 class Card:
-    """A child process with a simulated card. A kernel exception ends its use."""
+    """A simulated card in a child process."""
 
-    def __init__(self, worker: subprocess.Popen[bytes]) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
     def call(
@@ -101,16 +100,7 @@ class Card:
         for pointer in pointers:
             words.extend(words_of(pointer))
         message = (name, words, list(numbers), list(floats), list(texts), context)
-        return Answer(*self.exchange(message))
-
-    def exchange(self, message: Any) -> Any:
-        data = pickle.dumps(message)
-        assert self.worker.stdin is not None and self.worker.stdout is not None
-        self.worker.stdin.write(len(data).to_bytes(8, "little") + data)
-        self.worker.stdin.flush()
-        size = self.worker.stdout.read(8)
-        assert size, f"the worker ended: {self.worker.wait()}"
-        return pickle.loads(self.worker.stdout.read(int.from_bytes(size, "little")))
+        return Answer(*self.worker.exchange(message))
 
 
 def words_of(pointer: Any) -> list[tuple[str, Any]]:
@@ -157,18 +147,9 @@ def started_card(folder: Path, **variables: str) -> Iterator[Card]:
     """A card with accounts of its own in `folder`."""
     tree = shared_tree()
     library = driver(tree)
-    worker = subprocess.Popen(
-        [sys.executable, str(WORKER), str(library)],
-        env=with_accounts(tree, folder).environment(**variables),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
+    environment = with_accounts(tree, folder).environment(**variables)
+    with started_worker([str(WORKER), str(library)], environment) as worker:
         yield Card(worker)
-    finally:
-        assert worker.stdin is not None
-        worker.stdin.close()
-        worker.wait(timeout=60)
 
 
 def values(kind: str, *shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:

@@ -1,10 +1,7 @@
 """Calls of the simulated libxpuapi, by the declarations and symbols of abi_xdnn.tsv."""
 
 import csv
-import pickle
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from sim_trees import TABLES, shared_tree, with_accounts
+from sim_worker import Worker, started_worker
 
 WORKER = Path(__file__).with_name("sim_xdnn_worker.py")
 TABLE = TABLES / "abi_xdnn.tsv"
@@ -145,9 +143,9 @@ class Answer:
 
 
 class Card:
-    """A child process with a simulated card. A kernel exception ends its use."""
+    """A simulated card in a child process."""
 
-    def __init__(self, worker: subprocess.Popen[bytes]) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
     def call(self, name: str, kinds: str, *arguments: Any, context: bool = True) -> Answer:
@@ -157,16 +155,7 @@ class Card:
         bound = dict(zip(function.names, kinds.split(","), strict=True))
         pairs = zip(function.parameters, arguments, strict=True)
         words = [argument(kind, value, bound) for kind, value in pairs]
-        return Answer(*self.exchange((function.symbols[kinds], words, context)))
-
-    def exchange(self, message: Any) -> Any:
-        data = pickle.dumps(message)
-        assert self.worker.stdin is not None and self.worker.stdout is not None
-        self.worker.stdin.write(len(data).to_bytes(8, "little") + data)
-        self.worker.stdin.flush()
-        size = self.worker.stdout.read(8)
-        assert size, f"the worker ended: {self.worker.wait()}"
-        return pickle.loads(self.worker.stdout.read(int.from_bytes(size, "little")))
+        return Answer(*self.worker.exchange((function.symbols[kinds], words, context)))
 
 
 def argument(kind: str, value: Any, bound: dict[str, str]) -> tuple[str, Any]:
@@ -216,18 +205,8 @@ def scalar(kind: str, value: Any) -> tuple[str, Any]:
 def started_card(folder: Path, **variables: str) -> Iterator[Card]:
     """A card with accounts of its own in `folder`."""
     tree = with_accounts(shared_tree(), folder)
-    worker = subprocess.Popen(
-        [sys.executable, str(WORKER)],
-        env=tree.environment(**variables),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
+    with started_worker([str(WORKER)], tree.environment(**variables)) as worker:
         yield Card(worker)
-    finally:
-        assert worker.stdin is not None
-        worker.stdin.close()
-        worker.wait(timeout=60)
 
 
 def numbers(kind: str, *shape: int, low: float = -3.0, high: float = 3.0) -> np.ndarray:

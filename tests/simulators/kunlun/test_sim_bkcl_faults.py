@@ -76,10 +76,12 @@ expect(len(os.listdir("/proc/self/fd")), before)
 
 def test_forced_synchronous_calls_return_the_status_themselves(ranks: Ranks):
     body = """
+told = os.environ["TEST_ID"] + ".told"
 if RANK == 0:
     expect(reduce(), SYSTEM)
-else:
-    time.sleep(4)
+    open(told, "w").close()
+while not os.path.exists(told):
+    time.sleep(0.01)
 """
     variables = {"BKCL_FORCE_SYNC": "1", "BKCL_TIMEOUT": "1"}
     ranks.run(2, REDUCE + JOIN + body, **variables)

@@ -165,7 +165,7 @@ for device in (0, 1):
     expect(upload(a, host), 0)
     took.append(time.monotonic() - start)
 assert took[1] >= 2 * MIB / 2e6, took
-assert took[0] < took[1] / 2, took
+assert took[0] < took[1], took
 """
     p800.run(body, XPUSIM_FAULTS="slow_link=1:2")
 

@@ -54,7 +54,7 @@ def calls_of(trace: Trace, shape: Shape) -> Asked:
     if shape.exact:
         requests = _exact(trace, shape)
         lacking = len(trace.requests) - len(requests)
-        notes = (f"{lacking} requests that got no tokens are left out",) if lacking else ()
+        notes = (f"left out, since they got no tokens: {lacking}",) if lacking else ()
     maker = _Maker(trace, shape)
     calls = tuple(maker.call(number, one) for number, one in enumerate(requests))
     return Asked(calls=calls, notes=(*maker.notes(), *notes))

@@ -17,7 +17,6 @@ from .plan import BASE, Configuration, Variable
 
 Verdict = Literal["better", "worse", "noise"]
 
-CONFIDENCE = 0.95
 _QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -45,7 +44,7 @@ FIGURES: Mapping[str, Figure] = {
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True):
-    """A mean and where the true one lies with CONFIDENCE."""
+    """A mean and where the true one lies with 95 % confidence."""
 
     value: float
     low: float

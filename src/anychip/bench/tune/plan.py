@@ -70,13 +70,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         data = msgspec.json.encode(msgspec.to_builtins(self), order="sorted")
         return hashlib.sha256(data).hexdigest()[:12]
 
-    @property
-    def most_runs(self) -> int:
-        """Runs of both passes, where every variable has a winner."""
-        winners = sum(bool(v.values) for v in self.variables)
-        together = winners + 1 + (winners > 1)
-        return self.repeats * (len(one_by_one(self.variables)) + together)
-
 
 def one_by_one(variables: Sequence[Variable]) -> tuple[Configuration, ...]:
     """The base, then each other value of each variable alone."""

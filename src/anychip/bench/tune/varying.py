@@ -12,7 +12,7 @@ from anychip.refusal import refusal
 
 from .plan import Variable, powers
 
-RUNNING, CHUNK, TENSOR_PARALLEL = "max_running_requests", "chunked_prefill_size", "tp_size"
+RUNNING, CHUNK = "max_running_requests", "chunked_prefill_size"
 CHUNKS = ("512", "1024")
 """Always among the candidates."""
 

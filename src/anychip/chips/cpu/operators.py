@@ -9,21 +9,17 @@ from anychip import hostops
 from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.build_isa import VNNI
 from anychip.chips.cpu.memory import address_of, raw_bytes
+from anychip.chips.cpu.operators_attention import OVER_CACHES
 from anychip.chips.cpu.operators_blocks import BLOCKS
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
     ALL_FORMATS,
-    CACHES,
     EXACT_FORMATS,
     INT8_FORMATS,
     ROUNDED,
     STORAGE,
     Fields,
     Kernel,
-    attends,
-    attention_sizes,
-    cache_covers,
-    cache_fields,
     code_of,
     linear_covers,
     rotary_covers,
@@ -31,9 +27,7 @@ from anychip.chips.cpu.operators_calls import (
     weight_of,
 )
 from anychip.chips.cpu.operators_experts import EXPERTS
-from anychip.chips.cpu.operators_heads import HEADS
 from anychip.chips.cpu.operators_recurrent import RECURRENT
-from anychip.contract.cache import CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.execution import Queue
@@ -92,6 +86,20 @@ def _rotary(call: Call) -> Fields:
     }
 
 
+def _qk_norm(call: Call) -> Fields:
+    q, k = tensor_of(call, "q"), tensor_of(call, "k")
+    return {
+        "rows": q.shape[0],
+        "heads": q.shape[1],
+        "kv_heads": k.shape[1],
+        "dim": q.shape[2],
+        "q_stride": q.strides[0],
+        "k_stride": k.strides[0],
+        "type": code_of(q.dtype),
+        "eps": call.attrs["eps"],
+    }
+
+
 def _linear(call: Call) -> Fields:
     x, weight = tensor_of(call, "x"), weight_of(call, "weight")
     y = next(iter(call.outputs.values()))
@@ -121,34 +129,10 @@ def _gated(call: Call) -> Fields:
     return {"rows": y.shape[0], "inner": y.shape[1], "type": code_of(y.dtype), "kind": kind}
 
 
-def _kv_write(call: Call) -> Fields:
-    k, v = tensor_of(call, "k"), tensor_of(call, "v")
-    sizes = {"rows": k.shape[0], "kv_heads": k.shape[1], "dim": k.shape[2]}
-    strides = {"k_stride": k.strides[0], "v_stride": v.strides[0], "type": code_of(k.dtype)}
-    return {**sizes, **strides, **cache_fields(call)[1]}
-
-
-def _copy_pages(call: Call) -> Fields:
-    view, facts = cache_fields(call)
-    kept = {n: facts[n] for n in ("k_cache", "v_cache", "pages")}
-    if view.spec.group.latent:
-        del kept["v_cache"]  # a part of the keys
-    return {
-        **kept,
-        "count": tensor_of(call, "sources").size,
-        "page_bytes": view.spec.group.layer_page_bytes,
-        "page_stride": facts["page_stride"] * view.spec.group.dtype.itemsize,
-    }
-
-
-def _attention(call: Call) -> Fields:
-    q, (view, facts) = tensor_of(call, "q"), cache_fields(call)
-    return {
-        **facts,
-        **attention_sizes(q, view.spec, tensor_of(call, "page_table")),
-        "q_stride": q.strides[0],
-        **{n: call.attrs[n] for n in ("causal", "window", "scale", "softcap")},
-    }
+def _clamped(call: Call) -> Fields:
+    y = call.outputs["y"]
+    sizes = {"rows": y.shape[0], "inner": y.shape[1], "type": code_of(y.dtype)}
+    return {**sizes, **{name: call.attrs[name] for name in ("alpha", "limit")}}
 
 
 def _rotary_covers(call: CallSpec) -> str | None:
@@ -159,23 +143,6 @@ def _rotary_covers(call: CallSpec) -> str | None:
 
 def _linear_covers(call: CallSpec) -> str | None:
     return linear_covers(call, "weight")
-
-
-def _attends(call: CallSpec) -> str | None:
-    q, cache = call.inputs["q"], call.inputs["cache"]
-    assert isinstance(q, TensorSpec) and isinstance(cache, CacheSpec)
-    return attends(q.shape[1], q.shape[2], cache)
-
-
-def _cache_covers(call: CallSpec) -> str | None:
-    cache = call.inputs["cache"]
-    assert isinstance(cache, CacheSpec)
-    return cache_covers(cache)
-
-
-def _attention_scratch(library: KernelLibrary, call: CallSpec) -> int:
-    sizes = attention_sizes(*(call.inputs[n] for n in ("q", "cache", "page_table")))
-    return library.workspace("attention", library.arguments("attention", **sizes))
 
 
 def _logits(call: Call) -> Fields:
@@ -246,8 +213,6 @@ def _moved(table: Tensor, index: Tensor, rows: Tensor, stride: int | None) -> Fi
 
 _X = {"X": ACTIVATIONS}
 _XW = {"X": ACTIVATIONS, "W": ALL_FORMATS}
-_XC = {"X": ACTIVATIONS, "C": CACHES}
-_C = {"C": CACHES}
 _AB = {"A": STORAGE, "B": STORAGE}
 _SAME = (("sum", "residual"),)
 _IN_PLACE = (("y", "logits"),)
@@ -276,6 +241,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("embedding", "embedding", _embedding, _XW),
     Kernel("rms_norm", "norm", _norm, _X),
     Kernel("add_rms_norm", "norm", _norm, _X, aliases=_SAME),
+    Kernel("qk_norm", "qk_norm", _qk_norm, _X),
     Kernel("rotary_embedding", "rotary", _rotary, _X, _rotary_covers),
     *(
         Kernel(op, "linear", _linear, types, _linear_covers, _linear_scratch, **how)
@@ -284,13 +250,11 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     Kernel("silu_and_mul", "activation", _gated, _X),
     Kernel("gelu_tanh_and_mul", "activation", _gated, _X),
-    Kernel("kv_write", "kv_write", _kv_write, _XC, _cache_covers),
-    Kernel("kv_copy_pages", "kv_copy_pages", _copy_pages, _C, _cache_covers, latent=True),
+    Kernel("swiglu_clamp_and_mul", "swiglu_clamp", _clamped, _X),
     *BLOCKS,
-    *HEADS,
+    *OVER_CACHES,
     *EXPERTS,
     *RECURRENT,
-    Kernel("paged_attention", "attention", _attention, _XC, _attends, _attention_scratch),
     Kernel("softmax", "softmax", _logits, {}),
     Kernel("log_softmax", "softmax", _logits, {}),
     Kernel("greedy", "greedy", _logits, {}),

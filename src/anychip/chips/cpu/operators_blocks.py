@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
     ALL_FORMATS,
@@ -20,6 +19,7 @@ from anychip.chips.cpu.operators_calls import (
     code_of,
     linear_covers,
     rotary_covers,
+    scratch_of,
     tensor_of,
 )
 from anychip.contract.cache import CacheSpec
@@ -52,10 +52,6 @@ def _mlp_sizes(call: CallSpec) -> Fields:
         "gate_up_format": code_of(gate_up.format),
         "down_format": code_of(down.format),
     }
-
-
-def _mlp_scratch(library: KernelLibrary, call: CallSpec) -> int:
-    return library.workspace("mlp_block", library.arguments("mlp_block", **_mlp_sizes(call)))
 
 
 def _mlp_covers(call: CallSpec) -> str | None:
@@ -98,11 +94,6 @@ def _attention_sizes(call: CallSpec) -> Fields:
     }
 
 
-def _attention_scratch(library: KernelLibrary, call: CallSpec) -> int:
-    sizes = library.arguments("attention_block", **_attention_sizes(call))
-    return library.workspace("attention_block", sizes)
-
-
 def _attention_covers(call: CallSpec) -> str | None:
     cache, cos_sin = call.inputs["cache"], call.inputs["cos_sin"]
     assert isinstance(cache, CacheSpec) and cos_sin is not None
@@ -130,7 +121,16 @@ _TYPES: tuple[tuple[dict[str, tuple[str, ...]], dict[str, Any]], ...] = (
 
 BLOCKS: tuple[Kernel, ...] = (
     *(
-        Kernel("mlp_block", "mlp_block", _mlp, types, _mlp_covers, _mlp_scratch, _SAME, **how)
+        Kernel(
+            "mlp_block",
+            "mlp_block",
+            _mlp,
+            types,
+            _mlp_covers,
+            scratch_of("mlp_block", _mlp_sizes),
+            _SAME,
+            **how,
+        )
         for types, how in _TYPES
     ),
     *(
@@ -140,7 +140,7 @@ BLOCKS: tuple[Kernel, ...] = (
             _attention,
             {**types, "C": CACHES},
             _attention_covers,
-            _attention_scratch,
+            scratch_of("attention_block", _attention_sizes),
             _SAME,
             **how,
         )

@@ -35,6 +35,8 @@ MAX_HEAD_DIM = 512
 
 Fields = dict[str, Any]
 Covers = Callable[[CallSpec], "str | None"]
+Scratch = Callable[[KernelLibrary, CallSpec], int]
+"""Workspace bytes of a call."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Kernel:
     fields: Callable[[Call], Fields]
     types: Mapping[str, tuple[str, ...]]
     when: Covers = lambda call: None
-    workspace: Callable[[KernelLibrary, CallSpec], int] = lambda library, call: 0
+    workspace: Scratch = lambda library, call: 0
     aliases: tuple[tuple[str, str], ...] = ()
     variant: str = ""
     needs: str = ""
@@ -145,22 +147,6 @@ def cache_fields(call: Call) -> tuple[CacheView, Fields]:
     }
 
 
-def attention_sizes(q: Any, cache: Any, page_table: Any) -> Fields:
-    """Of queries [T, H, D], a cache and its page table, by their specs."""
-    return {
-        "tokens": q.shape[0],
-        "heads": q.shape[1],
-        "kv_heads": cache.group.kv_heads,
-        "dim": q.shape[2],
-        "value_dim": q.shape[2],
-        "rows": page_table.shape[0],
-        "table_width": page_table.shape[1],
-        "page_size": cache.group.page_size,
-        "type": code_of(q.dtype),
-        "cache_type": cache_code(cache.group.dtype),
-    }
-
-
 def cache_covers(cache: CacheSpec) -> str | None:
     """What of a cache's layout is not covered."""
     if cache.group.layout in KNOWN_LAYOUTS:
@@ -191,3 +177,12 @@ def attends(heads: int, head_dim: int, cache: CacheSpec) -> str | None:
     if heads % cache.group.kv_heads:
         return f"{heads} query heads are no multiple of {cache.group.kv_heads} KV heads"
     return cache_covers(cache)
+
+
+def scratch_of(function: str, sizes: Callable[[CallSpec], Fields]) -> Scratch:
+    """What the kernel itself asks for, given the sizes of a call: one of ASK_FOR_SCRATCH."""
+
+    def scratch(library: KernelLibrary, call: CallSpec) -> int:
+        return library.workspace(function, library.arguments(function, **sizes(call)))
+
+    return scratch

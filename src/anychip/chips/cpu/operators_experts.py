@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from anychip.chips.cpu.build import KernelLibrary
 from anychip.chips.cpu.operators_calls import (
     ACTIVATIONS,
     FORMATS,
@@ -10,6 +9,7 @@ from anychip.chips.cpu.operators_calls import (
     Kernel,
     code_of,
     linear_covers,
+    scratch_of,
     tensor_of,
     weight_of,
 )
@@ -89,22 +89,13 @@ def _mlp_covers(call: CallSpec) -> str | None:
     return linear_covers(call, "gate_up", "down")
 
 
-def _scratch(function: str, call: CallSpec, library: KernelLibrary) -> int:
-    sizes = {
-        "route_experts": _route_sizes,
-        "grouped_linear": _grouped_sizes,
-        "expert_mlp": _mlp_sizes,
-    }
-    return library.workspace(function, library.arguments(function, **sizes[function](call)))
-
-
 EXPERTS: tuple[Kernel, ...] = (
     Kernel(
         "route_experts",
         "route_experts",
         _routed,
         {},
-        workspace=lambda library, call: _scratch("route_experts", call, library),
+        workspace=scratch_of("route_experts", _route_sizes),
     ),
     Kernel(
         "grouped_linear",
@@ -112,7 +103,7 @@ EXPERTS: tuple[Kernel, ...] = (
         _grouped,
         {"X": ACTIVATIONS, "W": FORMATS},
         _grouped_covers,
-        lambda library, call: _scratch("grouped_linear", call, library),
+        scratch_of("grouped_linear", _grouped_sizes),
     ),
     Kernel(
         "expert_mlp",
@@ -120,6 +111,6 @@ EXPERTS: tuple[Kernel, ...] = (
         _mlp,
         {"X": ACTIVATIONS, "W": FORMATS, "O": FORMATS},
         _mlp_covers,
-        lambda library, call: _scratch("expert_mlp", call, library),
+        scratch_of("expert_mlp", _mlp_sizes),
     ),
 )

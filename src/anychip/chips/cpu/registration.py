@@ -20,11 +20,11 @@ from anychip.chips.cpu.build import (
 )
 from anychip.chips.cpu.build_isa import EMULATED, FEATURES, instruction_sets, runnable_sets
 from anychip.chips.cpu.capture import CpuCapture
-from anychip.chips.cpu.memory import CpuMemory, CpuWeights, HostStore
+from anychip.chips.cpu.memory import CpuMemory, CpuTelemetry, HostStore
 from anychip.chips.cpu.memory_parts import WEIGHT_FORMATS
+from anychip.chips.cpu.memory_weights import CpuWeights
 from anychip.chips.cpu.operators import CpuQueue, operator_table
 from anychip.chips.cpu.registration_cores import usable_cores
-from anychip.chips.cpu.telemetry import CpuTelemetry
 from anychip.contract.build import Finding, Verdict
 from anychip.contract.child import ChildFailed, run_in_child
 from anychip.contract.compile import NoCompiler

@@ -20,9 +20,6 @@ from anychip.model.packing.fields import (
     steps,
 )
 
-Order = npt.NDArray[np.int32]
-"""[K]: column j of the stored rows is column order[j] of the weight."""
-
 
 def decode_grouped(kind: Grouped, raw: Bytes, columns: int) -> Floats:
     """All bytes of a weight -> [rows, columns]; x = d * (q - z).

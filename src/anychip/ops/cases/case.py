@@ -71,13 +71,6 @@ class Case:
         """What the oracle gives."""
         return evaluate(self.op, self.inputs, self.attrs)
 
-    def controlled(self) -> Result | None:
-        """What the oracle gives for the control."""
-        if self.control is None:
-            return None
-        inputs = {**self.inputs, **self.control.inputs}
-        return evaluate(self.op, inputs, {**self.attrs, **self.control.attrs})
-
 
 def _restrided(array: Array, dtype: DType) -> Array:
     """The array in another dtype, its strides (in elements, none negative) kept."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anychip.ops.cases.case import Case, Control
-from anychip.ops.cases.draw import Draw, without
+from anychip.ops.cases.draw import Draw
 from anychip.ops.cases.experts import CLAMPED, grouped_inputs, mlp_inputs, with_biases
 from anychip.ops.cases.grid_sizes import (
     FLAG,
@@ -15,6 +14,7 @@ from anychip.ops.cases.grid_sizes import (
     Dimension,
     Family,
     Sizes,
+    bias_left_out,
     grown,
     negated,
     require,
@@ -77,12 +77,6 @@ def _mlp_attrs(sizes: Sizes) -> dict[str, Any]:
     return {**_count(sizes), "activation": activation, **clamp}
 
 
-def _grouped_control(case: Case) -> Control | None:
-    if case.inputs["x"].size == 0:
-        return None
-    return grown("x")(case) if case.inputs["bias"] is None else without("bias")
-
-
 EXPERTS: dict[str, Family] = {
     "route_experts": Family(
         (
@@ -118,7 +112,7 @@ EXPERTS: dict[str, Family] = {
             _BIAS,
         ),
         _grouped,
-        _grouped_control,
+        bias_left_out,
         _count,
         (
             {"T": 1025, "K": 96, "N": 65, "bias": 1},

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from anychip.ops.cases.case import Case, Control
-from anychip.ops.cases.draw import Draw, without
+from anychip.ops.cases.draw import Draw
 from anychip.ops.cases.grid_primitives import FLAT, LARGE, shape_of
 from anychip.ops.cases.grid_sizes import (
     FLAG,
@@ -17,6 +16,7 @@ from anychip.ops.cases.grid_sizes import (
     Dimension,
     Family,
     Sizes,
+    bias_left_out,
     grown,
     require,
 )
@@ -74,12 +74,6 @@ def _linear(op: str, source: Draw, sizes: Sizes) -> Arrays:
     rows, k, n = sizes["T"], sizes["K"], sizes["N"]
     x, weight = source.normal(rows, k), source.normal(n, k, scale=k**-0.5)
     return {"x": x, "weight": weight, "bias": source.normal(n) if sizes["bias"] else None}
-
-
-def _linear_control(case: Case) -> Control | None:
-    if case.inputs["x"].size == 0:
-        return None
-    return grown("x")(case) if case.inputs["bias"] is None else without("bias")
 
 
 def _lm_head(op: str, source: Draw, sizes: Sizes) -> Arrays:
@@ -169,7 +163,7 @@ NETWORK: dict[str, Family] = {
     "linear": Family(
         (T, _K, Dimension("N", 48, WIDTHS), Dimension("bias", 0, FLAG)),
         _linear,
-        _linear_control,
+        bias_left_out,
         crossed=_LINEARS,
     ),
     "lm_head": Family(

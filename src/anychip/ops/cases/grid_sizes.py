@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anychip.ops.cases.case import Case, Control
-from anychip.ops.cases.draw import Draw, scaled
+from anychip.ops.cases.draw import Draw, scaled, without
 from anychip.ops.oracle.arrays import Array
 
 Sizes = Mapping[str, int]
@@ -70,6 +70,13 @@ def grown(name: str, over: str | None = None) -> Controls:
         return scaled(case.inputs, name) if case.inputs[over or name].size else None
 
     return control
+
+
+def bias_left_out(case: Case) -> Control | None:
+    """The bias left out, where there is one; else `x` grown."""
+    if case.inputs["x"].size == 0:
+        return None
+    return grown("x")(case) if case.inputs["bias"] is None else without("bias")
 
 
 def negated(name: str, least: int = 1) -> Controls:

@@ -14,10 +14,10 @@ from anychip.ops.oracle.arrays import Array
 ROWS_AND_WIDTHS = ((0, 8), (1, 1), (1, 31), (3, 33), (5, 64), (2, 65), (7, 576), (1, 1023))
 
 
-def table_of_rotations(positions: int, rotary_dim: int, base: float = 10000.0) -> Array:
+def table_of_rotations(positions: int, rotary_dim: int) -> Array:
     """[positions, rotary_dim] of cosines, then sines, float32."""
     half = rotary_dim // 2
-    angles = np.outer(np.arange(positions), base ** (-np.arange(half) / half))
+    angles = np.outer(np.arange(positions), 10000.0 ** (-np.arange(half) / half))
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 

@@ -44,10 +44,10 @@ def _ages(engine: EngineView) -> Samples:
     return ages
 
 
-def process_use(pid: int, proc: Path = PROC) -> tuple[float, int] | None:
+def process_use(pid: int) -> tuple[float, int] | None:
     """Processor seconds and resident bytes of a process; None where it is gone or nobody tells."""
     try:
-        text = (proc / str(pid) / "stat").read_text()
+        text = (PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()

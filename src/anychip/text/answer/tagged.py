@@ -29,11 +29,11 @@ def hermes(cursor: Cursor, sink: Sink) -> Steps[None]:
         yield from skip_one_of(cursor, HERMES_END)
 
 
-def _next_object(cursor: Cursor, sink: Sink, *, strict: bool = False) -> Steps[bool]:
+def _next_object(cursor: Cursor, sink: Sink) -> Steps[bool]:
     """Whether another call follows directly; it is read then."""
     cursor.mark()
     yield from cursor.space()
-    found = yield from json_call(cursor, sink, strict=strict)
+    found = yield from json_call(cursor, sink)
     if not found:
         cursor.rewind()
     return found

@@ -111,18 +111,20 @@ class Attention {
     each([&](Task& w, State all) { Way::write(w, all); });
   }
 
-  // Few tokens, each its own tile: a task a segment, then the merge.
+  // Few tokens, each its own tile: a task a segment, then the merge. Heads of a segment, which lie side by side
+  // in the cache, come one after the other.
   void run_split() {
     int64_t segments = (longest + SEGMENT - 1) / SEGMENT;
     auto part_of = [&](int64_t task) { return state_at(parts + task * s.part(), round_up(s.group, s.lanes)); };
-    g.pool->run(count * g.kv_heads * segments, [&](int64_t task, int thread) {
-      int64_t from = task % segments * SEGMENT, pair = task / segments;
+    int64_t pairs = count * g.kv_heads;
+    g.pool->run(pairs * segments, [&](int64_t task, int thread) {
+      int64_t from = task / pairs * SEGMENT, pair = task % pairs;
       Task w = task_of(pair / g.kv_heads, pair % g.kv_heads, thread);
-      w.now = part_of(task);
+      w.now = part_of(pair * segments + task / pairs);
       Way::load(w);
       Way::run(w, from, from + SEGMENT < w.length ? from + SEGMENT : w.length);
     });
-    for (int64_t pair = 0; pair < count * g.kv_heads; ++pair) {
+    for (int64_t pair = 0; pair < pairs; ++pair) {
       Task w = task_of(pair / g.kv_heads, pair % g.kv_heads, 0);
       State all = all_of(w);
       Way::clear(w, all);

@@ -166,14 +166,11 @@ void linear_int8(const LinearArgs& g, const Rounding& how) {
   x.scales = reinterpret_cast<float*>(x.words + round_up(g.rows * words * EACH, 16));
   Tiling cut(g.rows, words * EACH * 4);
   with_activation(g.x_type, [&](auto* t) { whole_tiles<std::remove_pointer_t<decltype(t)>>(g, how, cut, x); });
-  int64_t each = panels / (8 * g.pool->threads()) + 1, groups = (panels + each - 1) / each;
-  g.pool->run(cut.blocks * groups, [&](int64_t task, int) {
-    int64_t from = task % groups * each, to = from + each < panels ? from + each : panels;
-    for (int64_t p = from; p < to; ++p) {
-      cut.each(task / groups, [&](int64_t row, auto m) {
-        int8_tile<decltype(m)::value>(g, how, x, row, p * NR, g.weight + p * bytes);
-      });
-    }
+  g.pool->run_streams(cut.blocks * panels, [&](int64_t task, int) {
+    int64_t p = task % panels;
+    cut.each(task / panels, [&](int64_t row, auto m) {
+      int8_tile<decltype(m)::value>(g, how, x, row, p * NR, g.weight + p * bytes);
+    });
   });
 }
 

@@ -128,13 +128,10 @@ void direct(Rowed x, const uint8_t* w, int64_t blocks, float* c) {
 template <class Meet, class Format, int M>
 void few_rows(const LinearArgs& g, Rowed x) {
   int64_t blocks = blocks_of<Format>(g.k), panels = (g.n + NR - 1) / NR;
-  int64_t each = panels / (8 * g.pool->threads()) + 1;
-  g.pool->run((panels + each - 1) / each, [&](int64_t task, int) {
+  g.pool->run_streams(panels, [&](int64_t p, int) {
     float c[M * NR];
-    for (int64_t p = task * each; p < (task + 1) * each && p < panels; ++p) {
-      direct<Meet, Format, M>(x, g.weight + p * blocks * Format::BYTES, blocks, c);
-      finish_rows(g, 0, M, p * NR, NR, c);
-    }
+    direct<Meet, Format, M>(x, g.weight + p * blocks * Format::BYTES, blocks, c);
+    finish_rows(g, 0, M, p * NR, NR, c);
   });
 }
 
@@ -215,7 +212,7 @@ void product(const LinearArgs& g) {
   Blocks cut(g.rows);
   each_tile(g.pool, cut, take);
   int64_t panels = (g.n + NR - 1) / NR;
-  g.pool->run(cut.count * panels, [&](int64_t i, int thread) {
+  g.pool->run_streams(cut.count * panels, [&](int64_t i, int thread) {
     int64_t first = cut.first(i / panels), last = cut.first(i / panels + 1);
     panel_task<Meet, Format>(g, first, last - first, i % panels, {a, sums}, scratch + thread * SCRATCH);
   });

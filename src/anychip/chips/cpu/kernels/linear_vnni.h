@@ -200,27 +200,21 @@ void whole_panel(const WholeTiles& x, const uint8_t* w, float* c) {
   }
 }
 
-// body(block of rows, first panel, last) of a product's tasks, shared among the threads.
+// body(block of rows, panel), shared among the threads.
 template <class F>
 void panel_tasks(const LinearArgs& g, int64_t row_blocks, F body) {
-  int64_t panels = (g.n + NR - 1) / NR, each = panels / (8 * g.pool->threads()) + 1;
-  int64_t groups = (panels + each - 1) / each;
-  g.pool->run(row_blocks * groups, [&](int64_t i, int) {
-    int64_t from = i % groups * each, to = from + each < panels ? from + each : panels;
-    body(i / groups, from, to);
-  });
+  int64_t panels = (g.n + NR - 1) / NR;
+  g.pool->run_streams(row_blocks * panels, [&](int64_t i, int) { body(i / panels, i % panels); });
 }
 
 // A few rows, which are one tile.
 template <class Format, int M>
 bool few_whole(const LinearArgs& g, const WholeTiles& x) {
   if (!whole_tile<ByBytes<Format>, Format::OFFSET>(g, x, 0, M)) return false;
-  panel_tasks(g, 1, [&](int64_t, int64_t from, int64_t to) {
+  panel_tasks(g, 1, [&](int64_t, int64_t p) {
     float c[M * NR];
-    for (int64_t p = from; p < to; ++p) {
-      whole_panel<ByBytes<Format>, Format, M>(x, g.weight + p * x.blocks * Format::BYTES, c);
-      finish_rows(g, 0, M, p * NR, NR, c);
-    }
+    whole_panel<ByBytes<Format>, Format, M>(x, g.weight + p * x.blocks * Format::BYTES, c);
+    finish_rows(g, 0, M, p * NR, NR, c);
   });
   return true;
 }
@@ -235,16 +229,14 @@ bool many_whole(const LinearArgs& g, const WholeTiles& x) {
     if (!whole_tile<How, Format::OFFSET>(g, x, row, count)) finite = false;
   });
   if (!finite) return false;
-  panel_tasks(g, cut.count, [&](int64_t block, int64_t from, int64_t to) {
+  panel_tasks(g, cut.count, [&](int64_t block, int64_t p) {
     int64_t first = cut.first(block), rows = cut.first(block + 1) - first;
+    const uint8_t* w = g.weight + p * x.blocks * Format::BYTES;
     float c[WHOLE_ROWS * NR];
-    for (int64_t p = from; p < to; ++p) {
-      const uint8_t* w = g.weight + p * x.blocks * Format::BYTES;
-      for_tiles<WHOLE_ROWS>(first, rows, [&](int64_t row, int count) {
-        with_rows<WHOLE_ROWS>(count, [&](auto m) { whole_panel<How, Format, decltype(m)::value>(x.at(row), w, c); });
-        finish_rows(g, row, count, p * NR, NR, c);
-      });
-    }
+    for_tiles<WHOLE_ROWS>(first, rows, [&](int64_t row, int count) {
+      with_rows<WHOLE_ROWS>(count, [&](auto m) { whole_panel<How, Format, decltype(m)::value>(x.at(row), w, c); });
+      finish_rows(g, row, count, p * NR, NR, c);
+    });
   });
   return true;
 }

@@ -7,6 +7,7 @@ namespace anychip {
 namespace {
 
 constexpr int SPINS = 4000;  // about 50 to 150 microseconds
+constexpr uint64_t LOW = 0xffffffff;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -18,7 +19,7 @@ inline void relax() {
 
 }  // namespace
 
-Pool::Pool(int threads) {
+Pool::Pool(int threads) : shares_(new Share[threads > 0 ? threads : 1]) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
@@ -31,11 +32,33 @@ Pool::~Pool() {
   for (auto& worker : workers_) worker.join();
 }
 
-void Pool::share(int64_t tasks, Call call, void* context) {
+// -1 where none is left.
+int64_t Pool::Share::take_first() {
+  uint64_t seen = left.load();
+  do {
+    if (seen >> 32 >= (seen & LOW)) return -1;
+  } while (!left.compare_exchange_weak(seen, seen + (LOW + 1)));
+  return static_cast<int64_t>(seen >> 32);
+}
+
+int64_t Pool::Share::take_last() {
+  uint64_t seen = left.load();
+  do {
+    if (seen >> 32 >= (seen & LOW)) return -1;
+  } while (!left.compare_exchange_weak(seen, seen - 1));
+  return static_cast<int64_t>(seen & LOW) - 1;
+}
+
+void Pool::share(int64_t tasks, bool streams, Call call, void* context) {
   call_ = call;
   context_ = context;
   tasks_ = tasks;
+  streams_ = streams && tasks <= static_cast<int64_t>(LOW);
   next_.store(0);
+  for (int64_t t = 0; streams_ && t < threads(); ++t) {
+    uint64_t first = tasks * t / threads(), last = tasks * (t + 1) / threads();
+    shares_[t].left.store(first << 32 | last);
+  }
   job_.fetch_add(1);
   if (asleep_.load() > 0) {
     { std::lock_guard<std::mutex> lock(mutex_); }
@@ -52,7 +75,17 @@ void Pool::share(int64_t tasks, Call call, void* context) {
   }
 }
 
+void Pool::take_streams(int thread) {
+  Share& own = shares_[thread];
+  for (int64_t i = own.take_first(); i >= 0; i = own.take_first()) call_(context_, i, thread);
+  for (int t = 1; t < threads(); ++t) {
+    Share& other = shares_[(thread + t) % threads()];
+    for (int64_t i = other.take_last(); i >= 0; i = other.take_last()) call_(context_, i, thread);
+  }
+}
+
 void Pool::take_tasks(int thread) {
+  if (streams_) return take_streams(thread);
   int64_t tasks = tasks_;
   for (int64_t i = next_.fetch_add(1); i < tasks; i = next_.fetch_add(1)) {
     call_(context_, i, thread);

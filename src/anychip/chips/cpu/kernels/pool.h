@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -28,24 +29,44 @@ class Pool {
       for (int64_t i = 0; i < tasks; ++i) body(i, 0);
       return;
     }
-    using Body = std::remove_reference_t<F>;
-    auto call = [](void* context, int64_t task, int thread) {
-      (*static_cast<Body*>(context))(task, thread);
-    };
-    share(tasks, call, const_cast<void*>(static_cast<const void*>(&body)));
+    share(tasks, false, body);
+  }
+
+  // The same where neighbours lie side by side in memory, as the panels of a weight do: a thread goes
+  // through a share of its own in order, so that it reads one stream, and then helps the others from the
+  // ends of theirs. A stream that begins anew costs a core some waits for the memory.
+  template <class F>
+  void run_streams(int64_t tasks, F&& body) {
+    if (tasks <= 1 || workers_.empty()) return run(tasks, body);
+    share(tasks, true, body);
   }
 
  private:
   using Call = void (*)(void*, int64_t, int);
 
-  void share(int64_t tasks, Call call, void* context);
+  struct alignas(64) Share {  // tasks that nobody has taken: first << 32 | one past the last
+    std::atomic<uint64_t> left{0};
+    int64_t take_first();
+    int64_t take_last();
+  };
+
+  template <class F>
+  void share(int64_t tasks, bool streams, F& body) {
+    auto call = [](void* context, int64_t task, int thread) { (*static_cast<F*>(context))(task, thread); };
+    share(tasks, streams, call, const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+  void share(int64_t tasks, bool streams, Call call, void* context);
   void work(int thread);
   void take_tasks(int thread);
+  void take_streams(int thread);
   bool wait_for_job(uint64_t seen);
 
   Call call_ = nullptr;
   void* context_ = nullptr;
   int64_t tasks_ = 0;
+  bool streams_ = false;
+  std::unique_ptr<Share[]> shares_;  // a thread one
   alignas(64) std::atomic<int64_t> next_{0};
   alignas(64) std::atomic<int> active_{0};
   alignas(64) std::atomic<uint64_t> job_{0};  // odd while a job is open
