@@ -13,7 +13,7 @@ from anychip.config import ServeConfig
 from anychip.contract.errors import ChipError, ContractError
 from anychip.contract.host import host_facts
 from anychip.contract.registration import chip_slots, probe_chip, read_options
-from anychip.contract.version import CONTRACT
+from anychip.contract.version import CONTRACT, dotted
 from anychip.engine.device_watch import DeviceWatch
 from anychip.engine.engine import Engine
 from anychip.engine.grammars import EngineGrammars
@@ -260,7 +260,7 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     device = next(d for d in probe.devices if d.index == config.device_index)
     report(
         f"chip asked for: {config.backend}; opened: {chip.name} ({chip.vendor}), device "
-        f"{device.index}: {device.name}; contract {_dotted(chip.contract)} on {_dotted(CONTRACT)}"
+        f"{device.index}: {device.name}; contract {dotted(chip.contract)} on {dotted(CONTRACT)}"
     )
     for name, value in chip.capabilities().facts.items():
         report(f"  {name}: {value}")
@@ -277,10 +277,6 @@ def _report_chip(config: ServeConfig, opened: Opened, report: Report) -> None:
     if unused:
         report(f"  tensors that the network does not take: {len(unused)} ({unused[0]} ...)")
     report(weight_table(opened.checkpoint, plan))
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def _info(

@@ -60,7 +60,6 @@ HEARTBEAT_S = 1.0
 
 EXIT_OK = 0
 EXIT_START_FAILED = 3
-EXIT_DIED = 4
 
 
 class ServedEngine(Protocol):
