@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from anychip.model.demo import demo_model_path
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C even where a script has put the tests in the background: the shell has it ignored
+    there, and every program that a test starts and interrupts would ignore it too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
