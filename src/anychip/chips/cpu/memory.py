@@ -135,6 +135,7 @@ class CpuMemory(Memory):
 
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """A plain copy."""
+        # Both copies are part of each step: what they share stands in both, for a call costs more.
         there = self._views.get(target)
         if there is None or target.buffer.freed or len(there) != source.nbytes:
             there = self._view_of(target, source.nbytes)
