@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import msgspec
 import pytest
 
 from anychip.engine.child import Hearing
-from anychip.engine.connection import MAX_FRAME_BYTES, encode_frame
+from anychip.engine.connection import MAX_FRAME_BYTES, PeerGone, encode_frame
 from anychip.engine.messages import Flushed, Refused, StepMessage
 from anychip.request import StepOutput
 
@@ -54,18 +55,23 @@ def test_a_message_is_taken_in_the_turn_in_which_it_comes():
     "broken",
     [struct.pack(">I", MAX_FRAME_BYTES + 1), encode_frame(["Unheard", 1]), encode_frame(7)],
 )
-def test_what_is_no_message_ends_it(broken):
+def test_what_is_no_message_ends_it_and_is_told(broken, caplog):
     first = encode_frame(STEP)
     assert heard(first + broken + first, first) == ([STEP], True)
+    assert "is no message" in caplog.text
     assert heard(first, broken[:3], broken[3:], first) == ([STEP], True)
 
 
-def test_an_error_of_who_takes_reaches_who_waits():
+@pytest.mark.parametrize("error", [ZeroDivisionError, PeerGone, msgspec.ValidationError])
+def test_an_error_of_who_takes_reaches_who_waits(error):
+    def take(message):
+        raise error
+
     async def main():
         hearing = Hearing()
-        hearing.begin(lambda message: 1 / 0)
+        hearing.begin(take)
         hearing.data_received(BYTES)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(error):
             await hearing.over
 
     asyncio.run(main())

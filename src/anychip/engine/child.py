@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ import msgspec
 from anychip.config import engine_environment
 from anychip.engine.connection import FRAME_HEADER, PeerGone, encode_frame, frame_length
 from anychip.engine.messages import Boot, Command, Commands, EngineMessage
+
+log = logging.getLogger("anychip.engine")
 
 # The server's own import path goes along, so that the child finds what the server found.
 _START = (
@@ -64,20 +67,25 @@ class Hearing(asyncio.Protocol):
                 return
             data, self._held = bytes(self._held), bytearray()
         begin, size, self._wanted = 0, len(data), FRAME_HEADER.size
-        try:
-            while begin < size:
-                body = begin + FRAME_HEADER.size
+        while begin < size:
+            body = begin + FRAME_HEADER.size
+            try:
                 end = body + frame_length(data, begin) if body <= size else body
                 if end > size:
                     self._held += data[begin:]
                     self._wanted = end - begin
                     return
-                take(self._decoder.decode(data[body:end]))
-                begin = end
-        except (PeerGone, msgspec.MsgspecError):  # no frame, or no message: the stream is broken
-            self._finish(None)
-        except Exception as error:  # noqa: BLE001 (raised by whoever waits for `over`)
-            self._finish(error)
+                message = self._decoder.decode(data[body:end])
+            except (PeerGone, msgspec.MsgspecError) as error:
+                log.error("what came from the engine is no message, so it is given up: %s", error)
+                self._finish(None)
+                return
+            try:
+                take(message)
+            except Exception as error:  # noqa: BLE001 (raised by whoever waits for `over`)
+                self._finish(error)
+                return
+            begin = end
 
     def connection_lost(self, error: Exception | None) -> None:
         """Nothing more comes, whether the other end has closed or the connection is broken."""

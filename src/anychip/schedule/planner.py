@@ -25,6 +25,7 @@ class Planner:
     decoding: rows that compute the one token which a running answer wants, surplus ones included.
     """
 
+    # As most steps have them, and set where one differs: a step makes a planner of its own.
     decoding = 0
     _plain = True
     _paced_budget: int | None = None  # of those that came from `_paced_from` on
