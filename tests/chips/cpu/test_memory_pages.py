@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from anychip.chips.cpu.memory_pages import (
     advise_system,
 )
 from anychip.chips.cpu.memory_slabs import SLAB, Slabs
+from served import wait_until
 
 MIB = 1 << 20
 QUICK_S, SLOW_S = 0.0, 1.0
@@ -44,15 +44,11 @@ def slabs_on(system, quiet_s=0.0):
     return Slabs(pages), pages
 
 
-def ended() -> bool:
-    return not [one for one in threading.enumerate() if one.name == "anychip-pages"]
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+@pytest.fixture
+def ended():
+    """Whether the threads that gather have ended, but for those of other tests' chips."""
+    before = set(threading.enumerate())
+    return lambda: not [t for t in set(threading.enumerate()) - before if t.name == "anychip-pages"]
 
 
 def test_each_page_is_timed_once_and_none_without_a_block() -> None:
@@ -63,7 +59,7 @@ def test_each_page_is_timed_once_and_none_without_a_block() -> None:
     assert system.touched == [0, HUGE_PAGE, 2 * HUGE_PAGE]
 
 
-def test_a_slow_page_makes_the_rest_of_its_slab_small_until_no_block_comes() -> None:
+def test_a_slow_page_makes_the_rest_of_its_slab_small_until_no_block_comes(ended) -> None:
     system = System(slow=HUGE_PAGE)
     slabs, pages = slabs_on(system, quiet_s=60)
     blocks = [slabs.cut(HUGE_PAGE), slabs.cut(3 * MIB), slabs.cut(9 * MIB)]
@@ -75,7 +71,7 @@ def test_a_slow_page_makes_the_rest_of_its_slab_small_until_no_block_comes() -> 
     assert len(system.told) == 1
 
 
-def test_what_blocks_have_is_gathered_page_by_page() -> None:
+def test_what_blocks_have_is_gathered_page_by_page(ended) -> None:
     system = System(slow=0)
     slabs, _ = slabs_on(system)
     block = slabs.cut(5 * MIB)
@@ -90,14 +86,22 @@ def test_what_blocks_have_is_gathered_page_by_page() -> None:
     ]
 
 
-def test_a_slab_that_is_gone_is_left_alone() -> None:
-    system = System(slow=0)
-    slabs, pages = slabs_on(system, quiet_s=0.2)
-    block = slabs.cut(MIB)
-    del block
+def test_a_slab_that_is_gone_is_left_alone(ended) -> None:
+    blocks, held = [], threading.Event()
+
+    class Dropping(System):
+        def advise(self, address, nbytes, advice):
+            if advice == LARGE:
+                assert held.wait(30)
+                blocks.clear()
+            return super().advise(address, nbytes, advice)
+
+    system = Dropping(slow=0)
+    slabs, _ = slabs_on(system)
+    blocks.append(slabs.cut(9 * MIB))
+    held.set()
     wait_until(ended)
-    assert [advice for _, _, advice in system.told] == [SMALL]
-    pages.close()
+    assert [advice for _, _, advice in system.told] == [SMALL, LARGE]
 
 
 def test_where_the_system_cannot_gather_nothing_is_tried() -> None:
@@ -108,7 +112,7 @@ def test_where_the_system_cannot_gather_nothing_is_tried() -> None:
 
 
 @pytest.mark.skipif(advise_system() is None, reason="needs Linux 6.1")
-def test_bytes_stay_as_they_are_while_the_system_gathers_them() -> None:
+def test_bytes_stay_as_they_are_while_the_system_gathers_them(ended) -> None:
     """By the real system, which may have no huge page to give: then all stays small."""
     pages = Pages(advise_system(), lambda array, at: SLOW_S, quiet_s=0.3)
     slabs = Slabs(pages)
