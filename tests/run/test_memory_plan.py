@@ -158,7 +158,7 @@ def test_every_step_of_the_demo_model_fits(demo_model: Path, dtype: str) -> None
 
 
 def test_scratch_that_was_planned_too_small_grows_and_is_told(folder, monkeypatch, caplog) -> None:
-    monkeypatch.setattr("anychip.engine.build.workspace_bytes", lambda *given: (64, 4096))
+    monkeypatch.setattr("anychip.engine.build.workspace_of", lambda *given: (64, 4096))
     with OfflineEngine(config(folder, backend="fake")) as offline:
         (found,) = offline.generate([[5, 6, 7]], greedy(4))
     assert found.token_ids == Oracle(tiny_models.make_hf_model()).answer([5, 6, 7], 4)
