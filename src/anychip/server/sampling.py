@@ -179,7 +179,8 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
             )
     if len(sampling.stop_token_ids) > MAX_STOP_IDS:
         count = len(sampling.stop_token_ids)
-        raise bad_request(f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}")
+        text = f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}"
+        raise bad_request(text, "stop_token_ids")
     check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
     try:
         stop_patterns(sampling.stop_regex)

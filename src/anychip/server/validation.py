@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from anychip.http.body import read_body
-from anychip.http.errors import bad_request
+from anychip.http.errors import bad_request, wrong_field
 from anychip.refusal import near
 
 MAX_RID_CHARS = 256
@@ -20,7 +19,6 @@ MAX_RID_CHARS = 256
 HARMLESS = ("user", "store", "metadata", "prompt_cache_key", "safety_identifier")
 """Accepted and not acted on: they change nothing about the answer."""
 
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -74,10 +72,7 @@ def convert(body: dict[str, Any], struct: type[_T], not_yet: Mapping[str, Collec
     try:
         return msgspec.convert(rest, struct)
     except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        path = found[1] if found else None
-        text = _PATH.sub("", str(error))
-        raise bad_request(f"{path}: {text}" if path else text, path) from None
+        raise wrong_field(error) from None
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
