@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from starlette.types import Receive, Scope
+from starlette.types import ASGIApp, Receive, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _CONNECTION = "anychip.connection"
 """The extension of a call's scope by which its connection is closed."""
+_FLUSH_S = 5
+"""How long finished answers may take to reach their clients at the end."""
 
 
 class HttpServer(uvicorn.Server):
@@ -48,6 +51,28 @@ class HttpProtocol(HttpToolsProtocol):
         """Let the application close the connection: see `break_off`."""
         super().on_message_begin()
         self.scope["extensions"] = {_CONNECTION: {"close": self.transport.close}}
+
+
+def configured(
+    app: ASGIApp, tls: ssl.SSLContext | None = None, *, dates: bool = True
+) -> uvicorn.Config:
+    """How each of our programs has uvicorn answer. dates: whether an answer is given its time; not
+    where it comes with one."""
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=HttpProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=dates,
+        timeout_graceful_shutdown=_FLUSH_S,
+    )
+    config.load()
+    config.ssl = tls
+    return config
 
 
 async def break_off(scope: Scope, receive: Receive) -> None:
