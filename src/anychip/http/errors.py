@@ -14,7 +14,7 @@ from anychip.http.call_record import tell_error
 from anychip.refusal import near
 
 LIST = "/openapi.json"
-"""Where a server that has it lists its paths."""
+"""Where servers and routers list their paths."""
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _NAMED = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
 
@@ -165,9 +165,7 @@ def _instead(request: Request) -> str:
     """The path that may have been meant, or where to find those that there are."""
     paths = [r.path.replace(":path}", "}") for r in request.app.routes if isinstance(r, Route)]
     close = near(request.url.path, paths, alike=0.8)
-    if close:
-        return f"the nearest is {close}"
-    return f"GET {LIST} lists what there is" if LIST in paths else f"there are {', '.join(paths)}"
+    return f"the nearest is {close}" if close else f"GET {LIST} lists what there is"
 
 
 async def on_crash(request: Request, error: Exception) -> Response:
