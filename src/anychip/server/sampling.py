@@ -25,6 +25,8 @@ MAX_BIASED = 4096
 """Tokens of logit_bias."""
 MOST_BIAS = 100.0
 """OpenAI's limit of a bias, either way."""
+REPETITION = (0.01, 2.0)
+"""Limits of repetition_penalty: logits are divided by it and have to stay numbers of float32."""
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARS = 256
 MAX_LOGPROBS = 20
@@ -135,12 +137,7 @@ def check_sampling(sampling: Sampling, vocab_size: int) -> None:
     within("n", sampling.n, 1, MAX_N, "send several requests for more")
     for name in ("frequency_penalty", "presence_penalty"):
         within(name, getattr(sampling, name), -2.0, 2.0, "0 is off")
-    if not 0 < sampling.repetition_penalty <= 2:
-        value = sampling.repetition_penalty
-        raise bad_request(
-            f"repetition_penalty is {value}; it must be over 0 and at most 2 (1 is off)",
-            "repetition_penalty",
-        )
+    within("repetition_penalty", sampling.repetition_penalty, *REPETITION, "1 is off")
     if not 0 < sampling.top_p <= 1:
         raise bad_request(f"top_p is {sampling.top_p}; it must be over 0 and at most 1", "top_p")
     if sampling.top_k != -1 and not 1 <= sampling.top_k < 2**31:
