@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from served import config_for, running
@@ -202,6 +204,25 @@ def test_another_content_type(http, kind):
     answer = http.post(CHAT, content=b'{"messages": []}', headers={"content-type": kind})
     assert answer.status_code == 400
     assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_named(http, mark):
+    body = '{"prompt": "a"}'.encode(mark)
+    answer = http.post(COMPLETIONS, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "byte order mark: send UTF-8 without one" in answer.json()["error"]["message"]
+
+
+def test_a_packed_body_is_named(http):
+    headers = {"content-type": "application/json", "content-encoding": "GZIP"}
+    answer = http.post(COMPLETIONS, content=gzip.compress(b"{}"), headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "unsupported_content_encoding"
+    assert "content encoding is 'gzip'; send the JSON as it is" in answer.text
+    headers["content-encoding"] = "identity"
+    answer = http.post(COMPLETIONS, content=b'{"prompt": "a", "max_tokens": 2}', headers=headers)
+    assert answer.status_code == 200
 
 
 def test_unknown_routes_and_wrong_methods(http):
