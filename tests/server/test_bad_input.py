@@ -63,6 +63,7 @@ FIELDS = [
     ({"logit_bias": {"the": 1}}, "logit_bias", "token ids"),
     ({"logit_bias": {"5": 101}}, "logit_bias", "at most 100"),
     ({"logit_bias": {str(n): 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
+    ({"logit_bias": {f"x{n}": 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
     ({"allowed_token_ids": []}, "allowed_token_ids", "empty"),
     ({"allowed_token_ids": [5, 260]}, "allowed_token_ids", "0 to 259"),
     ({"bad_words": [""]}, "bad_words", "1 to 256"),

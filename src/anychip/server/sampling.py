@@ -103,6 +103,7 @@ def shared_settings(call: msgspec.Struct) -> dict[str, Any]:
     """
     given = {name: value for name in SHARED if (value := getattr(call, name, None)) is not None}
     if "logit_bias" in given:
+        _check_biased(given["logit_bias"])
         given["logit_bias"] = {_token(key): bias for key, bias in given["logit_bias"].items()}
     if "stop" in given:
         given["stop"] = stop_strings(given["stop"])
@@ -119,6 +120,12 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
     return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _check_biased(bias: Mapping[str, float]) -> None:
+    """Before any of them is looked at: millions would hold up the other calls."""
+    if len(bias) > MAX_BIASED:
+        raise bad_request(f"logit_bias has {len(bias)} tokens; at most {MAX_BIASED}", "logit_bias")
 
 
 def _token(key: str) -> int:
@@ -187,9 +194,6 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
 
 def _check_tokens(sampling: Sampling, vocab_size: int) -> None:
     """What singles out tokens."""
-    if len(sampling.logit_bias) > MAX_BIASED:
-        count = len(sampling.logit_bias)
-        raise bad_request(f"logit_bias has {count} tokens; at most {MAX_BIASED}", "logit_bias")
     check_ids(tuple(sampling.logit_bias), vocab_size, "logit_bias")
     for bias in sampling.logit_bias.values():
         within("logit_bias", bias, -MOST_BIAS, MOST_BIAS, "0 changes nothing")
