@@ -148,7 +148,8 @@ def _open(options: RecordOptions, upstream: str, path: Path) -> tuple[RecordWrit
 async def _serve(proxy: RecordingProxy, listening: socket.socket, options: RecordOptions) -> None:
     import uvicorn
 
-    from anychip.http.http_server import HttpProtocol, HttpServer
+    from anychip.http.http_protocol import HttpProtocol
+    from anychip.http.http_server import HttpServer
     from anychip.http.listening import is_loopback, url_of
 
     async with proxy:

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Collection
 import uvicorn
 from starlette.types import ASGIApp
 
-from anychip.http.http_server import HttpProtocol, HttpServer
+from anychip.http.http_protocol import HttpProtocol
+from anychip.http.http_server import HttpServer
 from anychip.http.listening import refused, url_of
 from anychip.http.stop import Stop
 
