@@ -48,8 +48,9 @@ FIELDS = [
     ({"stop": ["x"] * 33}, "stop", "at most 32"),
     ({"stop": ""}, "stop", "1 to 4096"),
     ({"stop_token_ids": [260]}, "stop_token_ids", "0 to 259"),
+    ({"stop_token_ids": [1] * 257}, "stop_token_ids", "at most 256"),
     ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
-    ({"stream": True, "stream_options": {"usage": 1}}, "stream_options", "usage"),
+    ({"stream": True, "stream_options": {"usage": 1}}, "stream_options.usage", "usage"),
     ({"rid": "a\nb"}, "rid", "printable"),
     ({"rid": ""}, "rid", "1 to 256"),
     ({"temprature": 1}, "temprature", "unknown field 'temprature'; the nearest is 'temperature'"),
@@ -82,6 +83,11 @@ def test_fields_outside_their_limits(http, path, fields, param, text):
         text = "at most 236"
     error = post(http, path, {**base, **fields})
     assert text in error["message"] and error["param"] == param
+
+
+@pytest.mark.parametrize(("path", "param"), [(CHAT, "messages"), (COMPLETIONS, "prompt")])
+def test_a_field_that_is_missing_is_named(http, path, param):
+    assert post(http, path, {"max_tokens": 1})["param"] == param
 
 
 @pytest.mark.parametrize(

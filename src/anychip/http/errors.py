@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,6 +15,8 @@ from anychip.refusal import near
 
 LIST = "/openapi.json"
 """Where a server that has it lists its paths."""
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_NAMED = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +105,23 @@ class ApiError(Exception):
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """400: the client must change the request."""
     return ApiError(400, message, param=param, code=code)
+
+
+def wrong_field(error: msgspec.ValidationError, where: str = "") -> ApiError:
+    """400 for what does not fit its struct: names the field, also one that is missing or unknown.
+
+    where: the path of the object in the body, empty for the body itself.
+    """
+    told = str(error)
+    found, named = _PATH.search(told), _NAMED.search(told)
+    path = _joined(where, found[1] if found else "")
+    text = _PATH.sub("", told)
+    field = _joined(path, named[1] if named else "")
+    return bad_request(f"{path}: {text}" if path else text, field or None)
+
+
+def _joined(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
 
 
 def unavailable(message: str, code: str = "unavailable", retry_after: int = 1) -> ApiError:

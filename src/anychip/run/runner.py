@@ -18,7 +18,7 @@ from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
-from anychip.run.choosing import Shapes, read_told, share_out
+from anychip.run.choosing import Shapes, read_logprobs, share_out
 from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
@@ -28,7 +28,7 @@ from anychip.run.run_meter import RunMeter
 from anychip.run.sections import staging_words
 from anychip.run.sizes import Sizes, sizes_of
 from anychip.run.tables import PageTables
-from anychip.run.timed_run import TimedSteps, Told, run_timed
+from anychip.run.timed_run import TellCall, TimedSteps, run_timed
 from anychip.run.watched import StepWatch, WatchedMemory, Watching
 from anychip.run.weights import DeviceWeights
 
@@ -191,7 +191,7 @@ class Runner:
                 program.run_late()
         return program
 
-    def _wants_operators(self, watch: StepWatch | None) -> Told | None:
+    def _wants_operators(self, watch: StepWatch | None) -> TellCall | None:
         """Who is told of each operator of this step; None, mostly: nobody."""
         if watch is not None and watch.operators:
             return watch.operator
@@ -210,7 +210,7 @@ class Runner:
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
             return StepResult(tokens=tokens, forced=forced, errors=errors)
-        logprobs, scores = share_out(plan, read_told(program, self._memory))
+        logprobs, scores = share_out(plan, read_logprobs(program, self._memory))
         return StepResult(
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )

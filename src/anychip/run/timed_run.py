@@ -16,12 +16,12 @@ from anychip.run.programs import KeptCall, StepProgram
 FIRST_WITHIN = 32
 """The first step is timed after so many at the latest, so that a short run has figures too."""
 
-Told = Callable[[KeptCall, float, float], None]
+TellCall = Callable[[KeptCall, float, float], None]
 """(call, begin, end): seconds of `time.monotonic`."""
 
 
 def run_timed(
-    program: StepProgram, queue: Queue, before_late: Callable[[], None], told: Told
+    program: StepProgram, queue: Queue, before_late: Callable[[], None], told: TellCall
 ) -> None:
     """Run a bound step unrolled, whatever the chip captured of it: the same calls, one by one.
 

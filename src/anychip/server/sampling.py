@@ -33,27 +33,33 @@ MAX_LOGPROBS = 20
 """Likeliest tokens that are told beside each: as many as a step can find."""
 
 
-SHARED = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "bad_words",
-    "allowed_token_ids",
-    "n",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "stop_regex",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "no_stop_trim",
-)
-"""Fields that the OpenAI and the native protocol spell alike; null is the default for each."""
+class SharedFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that the OpenAI and the native protocol spell alike; null is the default for each.
+
+    logit_bias: by token id, written as a text.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    stop_regex: str | list[str] | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
+
+
+SHARED = (*SharedFields.__struct_fields__, "n")
+"""With the one that not all of these bodies have."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +189,8 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
             )
     if len(sampling.stop_token_ids) > MAX_STOP_IDS:
         count = len(sampling.stop_token_ids)
-        raise bad_request(f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}")
+        text = f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}"
+        raise bad_request(text, "stop_token_ids")
     check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
     try:
         stop_patterns(sampling.stop_regex)

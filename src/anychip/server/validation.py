@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import uuid
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 
 from anychip.http.body import read_body
-from anychip.http.errors import bad_request
+from anychip.http.errors import bad_request, wrong_field
 from anychip.refusal import near
 
 MAX_RID_CHARS = 256
@@ -21,7 +20,6 @@ MAX_RID_CHARS = 256
 HARMLESS = ("user", "store", "metadata", "prompt_cache_key", "safety_identifier")
 """Accepted and not acted on: they change nothing about the answer."""
 
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -91,10 +89,7 @@ def convert(body: dict[str, Any], struct: type[_T], not_yet: Mapping[str, Collec
     try:
         return msgspec.convert(rest, struct)
     except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        path = found[1] if found else None
-        text = _PATH.sub("", str(error))
-        raise bad_request(f"{path}: {text}" if path else text, path) from None
+        raise wrong_field(error) from None
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
