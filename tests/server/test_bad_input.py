@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from served import config_for, running
@@ -55,12 +57,14 @@ FIELDS = [
     ({"xyzzy": 1}, "xyzzy", "unknown field 'xyzzy'; known are "),
     ({"frequency_penalty": 2.5}, "frequency_penalty", "at most 2"),
     ({"presence_penalty": -3}, "presence_penalty", "at least -2"),
-    ({"repetition_penalty": 0}, "repetition_penalty", "over 0"),
+    ({"repetition_penalty": 0}, "repetition_penalty", "at least 0.01"),
+    ({"repetition_penalty": 1e-320}, "repetition_penalty", "at least 0.01"),
     ({"logit_bias": {"260": 1}}, "logit_bias", "0 to 259"),
     ({"logit_bias": {"-1": 1}}, "logit_bias", "token ids"),
     ({"logit_bias": {"the": 1}}, "logit_bias", "token ids"),
     ({"logit_bias": {"5": 101}}, "logit_bias", "at most 100"),
     ({"logit_bias": {str(n): 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
+    ({"logit_bias": {f"x{n}": 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
     ({"allowed_token_ids": []}, "allowed_token_ids", "empty"),
     ({"allowed_token_ids": [5, 260]}, "allowed_token_ids", "0 to 259"),
     ({"bad_words": [""]}, "bad_words", "1 to 256"),
@@ -207,6 +211,25 @@ def test_another_content_type(http, kind):
     answer = http.post(CHAT, content=b'{"messages": []}', headers={"content-type": kind})
     assert answer.status_code == 400
     assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_named(http, mark):
+    body = '{"prompt": "a"}'.encode(mark)
+    answer = http.post(COMPLETIONS, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "byte order mark: send UTF-8 without one" in answer.json()["error"]["message"]
+
+
+def test_a_packed_body_is_named(http):
+    headers = {"content-type": "application/json", "content-encoding": "GZIP"}
+    answer = http.post(COMPLETIONS, content=gzip.compress(b"{}"), headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "unsupported_content_encoding"
+    assert "content encoding is 'gzip'; send the JSON as it is" in answer.text
+    headers["content-encoding"] = "identity"
+    answer = http.post(COMPLETIONS, content=b'{"prompt": "a", "max_tokens": 2}', headers=headers)
+    assert answer.status_code == 200
 
 
 def test_unknown_routes_and_wrong_methods(http):

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp
 
-_CONNECTION = "anychip.connection"
-"""The extension of a call's scope by which its connection is closed."""
+from anychip.http.http_protocol import HttpProtocol
+
 _FLUSH_S = 5
 """How long finished answers may take to reach their clients at the end."""
 
@@ -39,20 +38,6 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-class HttpProtocol(HttpToolsProtocol):
-    """HTTP/1.1 alone: whoever asks for another protocol is answered in this one, by the
-    application. uvicorn would advise to install a package in the log."""
-
-    def _unsupported_upgrade_warning(self) -> None:
-        # The parser stops behind such a call: another on this connection would never be answered.
-        self.cycle.keep_alive = False
-
-    def on_message_begin(self) -> None:
-        """Let the application close the connection: see `break_off`."""
-        super().on_message_begin()
-        self.scope["extensions"] = {_CONNECTION: {"close": self.transport.close}}
-
-
 def configured(
     app: ASGIApp, tls: ssl.SSLContext | None = None, *, dates: bool = True
 ) -> uvicorn.Config:
@@ -73,15 +58,3 @@ def configured(
     config.load()
     config.ssl = tls
     return config
-
-
-async def break_off(scope: Scope, receive: Receive) -> None:
-    """End an answer that has begun and cannot be ended well: the client sees that it is not whole.
-
-    Returns once the connection is closed. Under a server that is not HttpProtocol nothing happens.
-    """
-    connection = scope.get("extensions", {}).get(_CONNECTION)
-    if connection is not None:
-        connection["close"]()
-        while (await receive())["type"] != "http.disconnect":
-            pass

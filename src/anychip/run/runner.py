@@ -130,7 +130,9 @@ class Runner:
         program = self.last = self._compute(plan, written.sizes, watch)
         tokens = tuple(self._read_tokens(program, written.sizes))
         self.meter.on_chip(begun)
-        self._before = plan.rows, tokens
+        self._before = plan.rows, usable(tokens)
+        if self._before[1] is not tokens:
+            self._drawn[: len(tokens)] = array("i", self._before[1])
         return StepResult(tokens=tokens)
 
     def _run_shaped(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
@@ -143,11 +145,11 @@ class Runner:
         drawn = self._read_tokens(program, sizes).tolist()
         self.meter.on_chip(begun)
         tokens = emitted(plan, tokens_of_rows(plan, drawn))
-        self._before = plan.rows, tokens
+        self._before = plan.rows, usable(tokens)
         return self._result(plan, program, sizes, tokens)
 
     def _by_slot(self) -> list[int]:
-        """The tokens of the step before."""
+        """The tokens of the step before, as `usable` has them."""
         rows, tokens = self._before
         for row, token in zip(rows, tokens, strict=True):
             self._sampled[row.slot] = token
@@ -276,6 +278,13 @@ def emitted(plan: StepPlan, tokens: list[int]) -> tuple[int, ...]:
         token if row.emit == NOT_EMITTED or token == NOT_SAMPLED else row.emit
         for row, token in zip(plan.rows, tokens, strict=True)
     )
+
+
+def usable(tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """What the next step may compute with: token 0 where a row sampled none. Such a request has
+    ended, its row in a step that is planned already is surplus, and its neighbours are not.
+    """
+    return tokens if min(tokens) >= 0 else tuple(max(token, 0) for token in tokens)
 
 
 def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:

@@ -17,6 +17,7 @@ from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
 from anychip.engine.supervisor import EngineState, RestartPolicy
+from anychip.http.descriptors import make_room
 from anychip.http.keys import open_access
 from anychip.http.log_setup import set_up_log
 from anychip.http.serving import serve_until_signal
@@ -46,6 +47,8 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
     builder: "module:function" that builds the engine in its process.
     """
     set_up_log(config.log_level, as_json=config.log_format == "json")
+    for warning in make_room(config.max_concurrent_requests):
+        log.warning("%s", warning)
     try:
         return serve_until_signal(
             config.host, config.port, partial(run_server, config, builder=builder)

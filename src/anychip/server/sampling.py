@@ -25,6 +25,8 @@ MAX_BIASED = 4096
 """Tokens of logit_bias."""
 MOST_BIAS = 100.0
 """OpenAI's limit of a bias, either way."""
+REPETITION = (0.01, 2.0)
+"""Limits of repetition_penalty: logits are divided by it and have to stay numbers of float32."""
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARS = 256
 MAX_LOGPROBS = 20
@@ -107,6 +109,7 @@ def shared_settings(call: msgspec.Struct) -> dict[str, Any]:
     """
     given = {name: value for name in SHARED if (value := getattr(call, name, None)) is not None}
     if "logit_bias" in given:
+        _check_biased(given["logit_bias"])
         given["logit_bias"] = {_token(key): bias for key, bias in given["logit_bias"].items()}
     if "stop" in given:
         given["stop"] = stop_strings(given["stop"])
@@ -125,6 +128,12 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
+def _check_biased(bias: Mapping[str, float]) -> None:
+    """Before any of them is looked at: millions would hold up the other calls."""
+    if len(bias) > MAX_BIASED:
+        raise bad_request(f"logit_bias has {len(bias)} tokens; at most {MAX_BIASED}", "logit_bias")
+
+
 def _token(key: str) -> int:
     if not (key.isascii() and key.isdecimal() and len(key) < 12):
         raise bad_request(
@@ -141,12 +150,7 @@ def check_sampling(sampling: Sampling, vocab_size: int) -> None:
     within("n", sampling.n, 1, MAX_N, "send several requests for more")
     for name in ("frequency_penalty", "presence_penalty"):
         within(name, getattr(sampling, name), -2.0, 2.0, "0 is off")
-    if not 0 < sampling.repetition_penalty <= 2:
-        value = sampling.repetition_penalty
-        raise bad_request(
-            f"repetition_penalty is {value}; it must be over 0 and at most 2 (1 is off)",
-            "repetition_penalty",
-        )
+    within("repetition_penalty", sampling.repetition_penalty, *REPETITION, "1 is off")
     if not 0 < sampling.top_p <= 1:
         raise bad_request(f"top_p is {sampling.top_p}; it must be over 0 and at most 1", "top_p")
     if sampling.top_k != -1 and not 1 <= sampling.top_k < 2**31:
@@ -197,9 +201,6 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
 
 def _check_tokens(sampling: Sampling, vocab_size: int) -> None:
     """What singles out tokens."""
-    if len(sampling.logit_bias) > MAX_BIASED:
-        count = len(sampling.logit_bias)
-        raise bad_request(f"logit_bias has {count} tokens; at most {MAX_BIASED}", "logit_bias")
     check_ids(tuple(sampling.logit_bias), vocab_size, "logit_bias")
     for bias in sampling.logit_bias.values():
         within("logit_bias", bias, -MOST_BIAS, MOST_BIAS, "0 changes nothing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -31,6 +32,13 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
             f"content type is {shown}; send 'Content-Type: application/json'",
             code="unsupported_content_type",
         )
+    packed = request.headers.get("content-encoding", "").strip().lower()
+    if packed not in ("", "identity"):
+        raise bad_request(
+            f"content encoding is {packed[:40]!r}; send the JSON as it is, without"
+            " Content-Encoding",
+            code="unsupported_content_encoding",
+        )
     value = decode_json(await read_body(request, limit))
     if not isinstance(value, dict):
         raise bad_request(f"the body must be a JSON object, not {_kind(value)}")
@@ -44,9 +52,18 @@ def decode_json(body: bytes) -> Any:
     except RecursionError:
         raise bad_request("the JSON is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        lone = b"\\ud" in body.lower()
-        hint = "; check for a lone surrogate (half of a \\ud83d-like escape)" if lone else ""
-        raise bad_request(f"the body is not valid JSON: {error}{hint}", code="bad_json") from None
+        raise bad_request(
+            f"the body is not valid JSON: {error}{_json_hint(body)}", code="bad_json"
+        ) from None
+
+
+def _json_hint(body: bytes) -> str:
+    """What makes a text invalid that looks right to whoever sent it."""
+    if body.startswith((BOM_UTF8, BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "; it begins with a byte order mark: send UTF-8 without one"
+    if b"\\ud" in body.lower():
+        return "; check for a lone surrogate (half of a \\ud83d-like escape)"
+    return ""
 
 
 def _kind(value: object) -> str:
