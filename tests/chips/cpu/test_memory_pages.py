@@ -12,7 +12,6 @@ from anychip.chips.cpu.memory_pages import (
     HUGE_PAGE,
     LARGE,
     SMALL,
-    STRETCH,
     Pages,
     advise_system,
 )
@@ -56,20 +55,20 @@ def wait_until(condition) -> None:
         time.sleep(0.005)
 
 
-def test_one_page_of_each_stretch_is_tried_once_and_no_page_without_a_block() -> None:
+def test_each_page_is_timed_once_and_none_without_a_block() -> None:
     system = System(slow=None)
     slabs, _ = slabs_on(system)
-    blocks = [slabs.cut(MIB) for _ in range(20)]
-    assert len(blocks) == 20 and system.told == []
-    assert system.touched == [0, STRETCH, 2 * STRETCH]
+    blocks = [slabs.cut(MIB) for _ in range(5)]
+    assert len(blocks) == 5 and system.told == []
+    assert system.touched == [0, HUGE_PAGE, 2 * HUGE_PAGE]
 
 
 def test_a_slow_page_makes_the_rest_of_its_slab_small_until_no_block_comes() -> None:
-    system = System(slow=STRETCH)
+    system = System(slow=HUGE_PAGE)
     slabs, pages = slabs_on(system, quiet_s=60)
-    blocks = [slabs.cut(STRETCH), slabs.cut(3 * MIB), slabs.cut(2 * STRETCH)]
-    small = STRETCH + HUGE_PAGE
-    assert system.touched == [0, STRETCH]
+    blocks = [slabs.cut(HUGE_PAGE), slabs.cut(3 * MIB), slabs.cut(9 * MIB)]
+    small = 2 * HUGE_PAGE
+    assert system.touched == [0, HUGE_PAGE]
     assert system.told == [(small, SLAB - small, SMALL)]
     pages.close()
     assert ended() and len(blocks) == 3

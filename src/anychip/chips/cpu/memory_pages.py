@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from anychip.chips.cpu.memory_parts import Bytes
 
@@ -26,12 +27,9 @@ LOG = logging.getLogger("anychip.chip")
 HUGE_PAGE = 2 << 20
 """What the system gives at once to memory that begins at a multiple of it."""
 
-STRETCH = 4 * HUGE_PAGE
-"""Bytes for which the first huge page speaks. Pages that were in use a moment ago come first, and
-quickly, so that a slab's beginning says little about its end."""
-
 SLOW_S = 1e-3
-"""A huge page that takes longer is not at hand: as small ones its bytes take about as long."""
+"""A huge page that takes longer is not at hand: as small ones its bytes take about as long. What
+was in use a moment ago comes first, and quickly, so that each page is timed until one is slow."""
 
 QUIET_S = 1.0
 """How long after the last block gathering begins."""
@@ -60,14 +58,24 @@ class Slab:
 
 
 def advise_system() -> Advise | None:
-    """Linux's `madvise`; None where pages cannot be gathered: before Linux 6.1, and elsewhere."""
-    if sys.platform != "linux":
+    """Linux's `madvise`; None where pages cannot be gathered (before Linux 6.1, and elsewhere),
+    and where memory has several nodes: a page lies at the node of whose thread touches it first,
+    which must be one that computes."""
+    if sys.platform != "linux" or _nodes() != "0":
         return None
     call = ctypes.CDLL(None).madvise  # frees the interpreter for as long as it works
     call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if call(None, 0, COLLAPSE) != 0 or mmap.PAGESIZE >= HUGE_PAGE:
         return None
     return lambda address, nbytes, advice: bool(call(address, nbytes, advice) == 0)
+
+
+def _nodes() -> str:
+    """Numbers of the memory's nodes."""
+    try:
+        return Path("/sys/devices/system/node/online").read_text().strip()
+    except OSError:  # a kernel that was built for one
+        return "0"
 
 
 def first_touch(array: Bytes, at: int) -> float:
@@ -104,7 +112,7 @@ class Pages:
                 slab.small = slab.tried + HUGE_PAGE
                 self._advise(array.ctypes.data + slab.small, slab.end - slab.small, SMALL)
                 self._wait_for_end(slab)
-            slab.tried = min(slab.tried + STRETCH, slab.end)
+            slab.tried += HUGE_PAGE
 
     def close(self) -> None:
         """Gather no more. Returns when nothing here touches a slab."""
