@@ -89,7 +89,7 @@ def staged(*plans: StepPlan) -> dict[str, list]:
             tables.apply(plan.changes)
         sizes = sizes_of(plan, page_size=4, most_pages=8)
         if plan.plain:
-            written = staging.write(plan, sizes, None)
+            written = staging.plain.write(plan, sizes, None)
             written.layout.source[:] = written.layout.ahead
             written.take_over(SAMPLED_BEFORE)
             staging.send(written.layout)

@@ -12,7 +12,7 @@ from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.plan import PREV, Row, StepPlan
-from anychip.run.plain_steps import PlainSteps, Written
+from anychip.run.plain_steps import PlainSteps
 from anychip.run.sections import (
     FLOAT_INPUTS,
     MASK,
@@ -94,6 +94,7 @@ class Staging:
     """Host words and device words of the largest step; each step fills a front part of both.
 
     Where the host writes the device's memory in place, both are the same.
+    plain: writes plain steps ahead; others may use the words meanwhile.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Staging:
         self._layout = lru_cache(KEPT)(
             lambda sizes: Layout(self._words, ahead, self._target, sizes, states=states)
         )
-        self._plain = PlainSteps(self._layout, tables, page_size, states=states)
+        self.plain = PlainSteps(self._layout, tables, page_size, states=states)
 
     def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
         """Index pairs over the staging words."""
@@ -154,13 +155,6 @@ class Staging:
         """Queue the copy of a step's words, but for the masks, to the device."""
         if layout.target is not None:
             self._memory.copy_in(layout.target, layout.source)
-
-    def write(self, plan: StepPlan, sizes: Sizes, before: StepPlan | None) -> Written:
-        """Write a plain step ahead: others may use the words meanwhile.
-
-        before: the step in front of it, where that is known.
-        """
-        return self._plain.write(plan, sizes, before)
 
     def _fill_any(
         self,

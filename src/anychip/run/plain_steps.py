@@ -68,7 +68,7 @@ class PlainSteps:
     def write(self, plan: StepPlan, sizes: Sizes, before: StepPlan | None) -> Written:
         """Write a step whose changes the page tables have already.
 
-        before: the plan of the step before, whose tokens PREV stands for; None: not known.
+        before: the plan of the step in front of it, whose tokens PREV stands for; None: not known.
         """
         layout, last, rows = self._layout(sizes), self._last, plan.rows
         slots = [row.slot for row in rows]

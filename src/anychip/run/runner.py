@@ -26,7 +26,7 @@ from anychip.run.plain_steps import Ready, Written
 from anychip.run.programs import Programs, StepProgram
 from anychip.run.run_meter import RunMeter
 from anychip.run.sections import Layout, staging_words
-from anychip.run.sizes import Sizes, sizes_of
+from anychip.run.sizes import Sizes, plain_sizes, sizes_of
 from anychip.run.tables import PageTables
 from anychip.run.timed_run import TimedSteps, Told, run_timed
 from anychip.run.watched import StepWatch, WatchedMemory, Watching, in_place
@@ -155,8 +155,8 @@ class Runner:
     def _write(self, plan: StepPlan, before: StepPlan | None) -> Written:
         if plan.changes:
             self._tables.apply(plan.changes)
-        sizes = sizes_of(plan, self._page_size, self._most_pages)
-        return self._staging.write(plan, sizes, before)
+        sizes = plain_sizes(plan, self._page_size, self._most_pages)
+        return self._staging.plain.write(plan, sizes, before)
 
     def _run_anew(self, plan: StepPlan, written: Written, watch: StepWatch | None) -> None:
         """The plain step that is written, where it is not one more like the last, or looked at."""
