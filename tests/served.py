@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import anychip
 from anychip.config import ServeConfig
+from anychip.engine.client import EngineClient
 from anychip.engine.supervisor import RestartPolicy
 from anychip.server.run import run_server
 from anychip.text.token_table import byte_alphabet
@@ -63,10 +64,9 @@ class Running(InThread):
     async def serve(self) -> int:
         return await run_server(
             self.config,
+            EngineClient(self.config, self.builder, policy=self.policy),
             self.socket,
             self.stop,
-            builder=self.builder,
-            policy=self.policy,
             on_ready=self._on_ready,
         )
 

@@ -61,17 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_told(words: list[str]) -> int:
-    from anychip.cli.output import flush, tell
-
     try:
         try:
             return _obey(words)
         finally:
+            from anychip.cli.output import flush  # with flags: late, for `serve` starts a process
+
             flush()
     except Exception as error:
         # A class of our own carries a text for users; any other is a bug and keeps its traceback.
         if not type(error).__module__.startswith("anychip."):
             raise
+        from anychip.cli.output import tell
+
         return tell(error)
 
 
@@ -93,17 +95,17 @@ def _open_standard_files() -> None:
 
 
 def _obey(words: list[str]) -> int:
+    if words and words[0] not in ("-h", "--help", "help", "--version"):
+        return _run(words[0], words[1:])
     from anychip.cli.output import say
 
     if not words or words[0] in ("-h", "--help", "help"):
         say(usage())
         return 0 if words else 2
-    if words[0] == "--version":
-        from importlib import metadata  # imports much, for this alone
+    from importlib import metadata  # imports much, for this alone
 
-        say(f"anychip {metadata.version('anychip')}")
-        return 0
-    return _run(words[0], words[1:])
+    say(f"anychip {metadata.version('anychip')}")
+    return 0
 
 
 def _run(command: str, argv: Sequence[str]) -> int:

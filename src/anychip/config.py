@@ -1,7 +1,8 @@
 """The frozen configuration of one server: argv > environment > YAML > default.
 
-Nothing else in the package reads argv or os.environ. `settings.py` declares what can be set: the
-same declaration gives the parser, the help line, the YAML key and the environment variable.
+Nothing else in the package reads settings from argv or os.environ. `settings.py` declares what can
+be set: the same declaration gives the parser, the help line, the YAML key and the environment
+variable.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ __all__ = [
     "RouterConfig",
     "ServeConfig",
     "bare_environment",
-    "engine_environment",
     "from_keywords",
     "own_values",
     "parse",
@@ -289,17 +289,6 @@ def bare_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]
     included. environ: the process's own where None."""
     environ = os.environ if environ is None else environ
     return {name: value for name, value in environ.items() if not name.startswith(ENV_PREFIX)}
-
-
-def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of an engine's process. environ: the process's own where None.
-
-    numpy's BLAS starts a thread for each core as it is imported, and each spins for some 50 ms
-    before it sleeps: on a small machine that is time that the start needs. Here it spins for 2**20
-    ticks, less than a millisecond; a variable of the user's own stays.
-    """
-    environ = os.environ if environ is None else environ
-    return {"OPENBLAS_THREAD_TIMEOUT": "20", **environ}
 
 
 def own_values(struct: type, namespace: argparse.Namespace) -> dict[str, Any]:

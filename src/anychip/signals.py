@@ -111,7 +111,8 @@ def termination_as_interrupt() -> Iterator[None]:
 
 
 def leave_start(number: int) -> None:
-    """End the process, which has not begun to serve and has no child, with one line."""
+    """End the process, which has not begun to serve, with one line. Its engine's process, which
+    imports something at most, is ended by the kernel."""
     line = f"anychip: stopped by {signal.Signals(number).name} while starting\n"
     with suppress(OSError):  # standard error is closed: nobody to tell
         os.write(2, line.encode())

@@ -110,7 +110,7 @@ def test_launch_server_is_serve():
 
 def test_serve_hands_its_configuration_to_the_server(monkeypatch):
     seen = []
-    run = SimpleNamespace(serve=lambda config: seen.append(config) or 7)
+    run = SimpleNamespace(serve=lambda config, spawned: seen.append(config) or 7)
     monkeypatch.setitem(sys.modules, "anychip.server.run", run)
     line = "--model-path X --backend cpu --host 0.0.0.0 --port 8000 --tp-size 1"
     assert main(["serve", *line.split()]) == 7
@@ -125,7 +125,7 @@ def test_serve_without_a_model_serves_the_cached_demo(monkeypatch, tmp_path):
     with file.open("wb") as sparse:
         sparse.truncate(DEMO.model_bytes)
     seen = []
-    run = SimpleNamespace(serve=lambda config: seen.append(config.model_path) or 0)
+    run = SimpleNamespace(serve=lambda config, spawned: seen.append(config.model_path) or 0)
     monkeypatch.setitem(sys.modules, "anychip.server.run", run)
     assert main(["serve", "--cache-dir", str(tmp_path)]) == 0
     assert seen == [str(file)]
@@ -240,7 +240,7 @@ def test_an_error_of_our_own_is_told_and_a_bug_keeps_its_traceback(monkeypatch, 
     from anychip.model.demo import DemoError
 
     def fail_with(error):
-        def serve(config):
+        def serve(config, spawned):
             raise error
 
         monkeypatch.setitem(sys.modules, "anychip.server.run", SimpleNamespace(serve=serve))

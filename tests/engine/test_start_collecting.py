@@ -11,9 +11,10 @@ import sys
 
 import pytest
 
-from anychip.config import ServeConfig, engine_environment
+from anychip.config import ServeConfig
 from anychip.engine.client import EngineClient
 from anychip.engine.messages import StartError
+from anychip.environment import engine_environment
 from served import ENVIRONMENT
 from tiny_models import make_hf_folder
 

@@ -34,9 +34,10 @@ def ended(process: subprocess.Popen) -> tuple[int, list[str]]:
     return process.returncode, [line for line in said if not line.startswith("import time:")]
 
 
-# The first is what is imported once signals are answered, the last comes before the engine starts.
+# The first is what is imported once signals are answered and before the engine's process is there,
+# the last before it is told what to do.
 @BOTH
-@pytest.mark.parametrize("imported", ["anychip.cli", "argparse", "anychip.config", "uvloop"])
+@pytest.mark.parametrize("imported", ["anychip.engine", "argparse", "anychip.config", "uvloop"])
 @pytest.mark.parametrize("module", [("anychip", "serve"), ("anychip.launch_server",)])
 def test_signal_in_the_imports_is_one_line(folder, module, imported, number) -> None:
     words = ["-X", "importtime", "-m", *module, "--model-path", str(folder), "--port", "0"]
@@ -44,11 +45,13 @@ def test_signal_in_the_imports_is_one_line(folder, module, imported, number) -> 
         for line in process.stderr:
             if line.split("|")[-1].strip() == imported:
                 break
+        mine = children(process.pid)
         os.killpg(process.pid, number)
         code, said = ended(process)
     assert code == 0
     (line,) = said
     assert "while starting" in line
+    wait_until(lambda: not any(alive(child) for child in mine))
 
 
 def loading(folder, **options: str):

@@ -6,26 +6,18 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
-from anychip.config import engine_environment
 from anychip.engine.connection import FRAME_HEADER, PeerGone, encode_frame, frame_length
 from anychip.engine.messages import Boot, Command, Commands, EngineMessage
+from anychip.engine.spawn import Spawned, spawn
 
 log = logging.getLogger("anychip.engine")
 
-# The server's own import path goes along, so that the child finds what the server found.
-_START = (
-    "import sys; fd, parent, *sys.path = sys.argv[1:]; "
-    "from anychip.collecting import rest; rest(); "
-    "from anychip.engine.process import main; sys.exit(main(int(fd), int(parent)))"
-)
 _EXIT_POLL_S = 0.01
 KILL_PATIENCE_S = 10.0
 """How long a killed process may take to be gone, seconds."""
@@ -119,25 +111,14 @@ class EngineChild:
         self._writing = writing
 
     @classmethod
-    async def launch(cls, boot: Boot) -> EngineChild:
-        """Start the process and hand it its `Boot`.
-
-        The kernel ends the child with the thread that started it: call this from the thread
-        that lives as long as the server.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = [str(theirs.fileno()), str(os.getpid()), *sys.path]
-            process = subprocess.Popen(
-                [sys.executable, "-c", _START, *arguments],
-                pass_fds=(theirs.fileno(),),
-                env=engine_environment(),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # a terminal's Ctrl-C is the server's to answer
-            )
+    async def launch(cls, boot: Boot, spawned: Spawned | None = None) -> EngineChild:
+        """Hand a process its `Boot`: the one that was spawned ahead, where it still lives, or one
+        that is started now (see `spawn`)."""
+        if spawned is None or not spawned.lives:
+            spawned = spawn()
         loop = asyncio.get_running_loop()
-        writing, hearing = await loop.create_unix_connection(Hearing, sock=ours)
-        child = cls(process, hearing, writing)
+        writing, hearing = await loop.create_unix_connection(Hearing, sock=spawned.ours)
+        child = cls(spawned.process, hearing, writing)
         writing.write(encode_frame(boot))
         return child
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from anychip.config import ServeConfig
+from anychip.engine.child import EngineChild
 from anychip.engine.evidence import ProcessSeen
 from anychip.engine.messages import (
     Abort,
@@ -32,6 +33,7 @@ from anychip.engine.messages import (
     StopProfile,
     Submit,
 )
+from anychip.engine.spawn import BUILDER_MODULE, Spawned
 from anychip.engine.supervisor import EngineState, RestartPolicy, Supervisor
 from anychip.engine.suspects import Suspects
 from anychip.figures import EngineFigures
@@ -40,7 +42,7 @@ from anychip.plan import SchedulerStats
 from anychip.request import FinishReason, Mark, Request, StepOutput
 from anychip.schedule.refusal import QueueFull, RequestRefused
 
-DEFAULT_BUILDER = "anychip.engine.build:build_served_engine"
+DEFAULT_BUILDER = f"{BUILDER_MODULE}:build_served_engine"
 
 BACKLOG = 8192
 """Outputs that may wait for one reader; one that falls further behind is aborted."""
@@ -98,8 +100,22 @@ class Outputs:
             self._reader.set_result(None)
 
 
+class _Launching:
+    """Starts engine processes; the first is the one that was spawned ahead, where there is one."""
+
+    def __init__(self, spawned: Spawned | None) -> None:
+        self._spawned = spawned
+
+    async def __call__(self, boot: Boot) -> EngineChild:
+        spawned, self._spawned = self._spawned, None
+        return await EngineChild.launch(boot, spawned)
+
+
 class EngineClient:
-    """Talks to one supervised engine process. All methods belong to one event loop."""
+    """Talks to one supervised engine process. All methods belong to one event loop.
+
+    spawned: a process that was started ahead, which the first engine runs in.
+    """
 
     def __init__(
         self,
@@ -108,6 +124,7 @@ class EngineClient:
         *,
         policy: RestartPolicy | None = None,
         backlog: int = BACKLOG,
+        spawned: Spawned | None = None,
     ) -> None:
         # Keys and passwords are the server's: they do not travel.
         settings = settings_of(type(config))
@@ -115,7 +132,8 @@ class EngineClient:
         plain = dataclasses.replace(config, **secrets)
         boot = Boot(builder, msgspec.Raw(msgspec.msgpack.encode(plain)), config.log_level)
         policy = policy or RestartPolicy()
-        self._supervisor = Supervisor(boot, self, policy, config.watchdog_timeout)
+        launch = _Launching(spawned)
+        self._supervisor = Supervisor(boot, self, policy, config.watchdog_timeout, launch)
         self._suspects = Suspects(policy.window_s)
         # Aborted one or two steps ago: the engine may still compute them.
         self._leaving: tuple[list[Request], list[Request]] = ([], [])

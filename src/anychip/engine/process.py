@@ -48,7 +48,6 @@ from anychip.engine.messages import (
     Submit,
 )
 from anychip.engine.meter import fact_of
-from anychip.engine.parent import die_with
 from anychip.engine.passing import Passing
 from anychip.figures import EngineFigures
 from anychip.plan import SchedulerStats
@@ -103,16 +102,17 @@ Builder = Callable[[ServeConfig, Callable[[str], None]], tuple[ServedEngine, Eng
 """(config, report) → engine and its facts. report: takes lines for the start-up log."""
 
 
-def main(fd: int, parent: int) -> int:
+def main(fd: int, ahead: str = "") -> int:
     """Run the engine process on an inherited socket; the exit code.
 
-    parent: the server's process id, to notice that it died before this began.
+    ahead: a module to import before the server says what to do.
     """
     _leave_signals_to_the_server()
-    die_with(parent)
     os.set_inheritable(fd, False)
     connection = Connection(socket.socket(fileno=fd))
     try:
+        if ahead:
+            importlib.import_module(ahead)
         return _boot(connection)
     except PeerGone:
         return EXIT_OK

@@ -18,7 +18,7 @@ from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
-from anychip.run.choosing import Shapes, read_told, share_out
+from anychip.run.choosing import Shapes, read_logprobs, share_out
 from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
@@ -28,7 +28,7 @@ from anychip.run.run_meter import RunMeter
 from anychip.run.sections import Layout, staging_words
 from anychip.run.sizes import Sizes, plain_sizes, sizes_of
 from anychip.run.tables import PageTables
-from anychip.run.timed_run import TimedSteps, Told, run_timed
+from anychip.run.timed_run import TellCall, TimedSteps, run_timed
 from anychip.run.watched import StepWatch, WatchedMemory, Watching, in_place
 from anychip.run.weights import DeviceWeights
 
@@ -122,8 +122,9 @@ class Runner:
         elif written.previous:
             written.take_over(self._by_slot())
         self._begun, launched = plan, time.monotonic()
-        alone = watch is None and self.checker is None and not self.timed.every
-        if alone and ready is not None and ready.layout is layout:
+        whole = watch is None and self.checker is None and self.timed.left != 1
+        if whole and ready is not None and ready.layout is layout:
+            self.timed.left -= 1
             if layout.target is not None:
                 self._unwatched.copy_in(layout.target, layout.source)
             for launch in ready.program.launches:
@@ -135,6 +136,9 @@ class Runner:
             self._run_anew(plan, written, watch)
         read, tokens = time.monotonic(), tuple(self._drawn)
         self._before = plan.rows, tokens
+        if min(tokens) < 0:  # no number to choose by: the next step may be on its way already
+            self._before = plan.rows, usable(tokens)
+            self._drawn = memoryview(array("i", self._before[1]))
         figures, now = self.meter.figures, time.monotonic()
         figures.seconds += now - begun
         figures.chip_seconds += read - launched
@@ -185,14 +189,14 @@ class Runner:
         drawn = self._read_tokens(program, sizes).tolist()
         read = time.monotonic()
         tokens = emitted(plan, tokens_of_rows(plan, drawn))
-        self._before = plan.rows, tokens
+        self._before = plan.rows, usable(tokens)
         result = self._result(plan, program, sizes, tokens)
         self.meter.follow(self.shapes, self.timed)
         self.meter.ran(begun, read - launched)
         return result
 
     def _by_slot(self) -> list[int]:
-        """The tokens of the step before."""
+        """The tokens of the step before, as `usable` has them."""
         rows, tokens = self._before
         for row, token in zip(rows, tokens, strict=True):
             self._sampled[row.slot] = token
@@ -234,7 +238,7 @@ class Runner:
                 program.run_late()
         return program
 
-    def _wants_operators(self, watch: StepWatch | None) -> Told | None:
+    def _wants_operators(self, watch: StepWatch | None) -> TellCall | None:
         """Who is told of each operator of this step; None, mostly: nobody."""
         if watch is not None and watch.operators:
             return watch.operator
@@ -253,7 +257,7 @@ class Runner:
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
             return StepResult(tokens=tokens, forced=forced, errors=errors)
-        logprobs, scores = share_out(plan, read_told(program, self._memory))
+        logprobs, scores = share_out(plan, read_logprobs(program, self._memory))
         return StepResult(
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )
@@ -323,6 +327,13 @@ def emitted(plan: StepPlan, tokens: list[int]) -> tuple[int, ...]:
         token if row.emit == NOT_EMITTED or token == NOT_SAMPLED else row.emit
         for row, token in zip(plan.rows, tokens, strict=True)
     )
+
+
+def usable(tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """What the next step may compute with: token 0 where a row sampled none. Such a request has
+    ended, its row in a step that is planned already is surplus, and its neighbours are not.
+    """
+    return tokens if min(tokens) >= 0 else tuple(max(token, 0) for token in tokens)
 
 
 def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:

@@ -1,7 +1,7 @@
 """`serve`: start the engine, answer HTTP, drain on SIGTERM.
 
-The engine takes longest to start, so its process is started before HTTP and the tokenizer are
-imported, which a thread does meanwhile.
+The engine takes longest to start: its process is there before flags are read (`cli/serve.py`), and
+is told what to do before HTTP and the tokenizer are imported, which a thread does meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from anychip import collecting
 from anychip.config import ServeConfig
 from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailable
 from anychip.engine.messages import StartError
-from anychip.engine.supervisor import EngineState, RestartPolicy
+from anychip.engine.spawn import Spawned
+from anychip.engine.supervisor import EngineState
+from anychip.http.descriptors import make_room
 from anychip.http.keys import open_access
 from anychip.http.log_setup import set_up_log
 from anychip.http.serving import serve_until_signal
@@ -39,17 +41,20 @@ log = logging.getLogger("anychip.server")
 _CLOSE_S = 10.0
 
 
-def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
+def serve(
+    config: ServeConfig, builder: str = DEFAULT_BUILDER, spawned: Spawned | None = None
+) -> int:
     """Serve until SIGTERM or SIGINT; the exit code.
 
     0: ended as asked. 1: could not start (the log says why), or the engine had failed for good.
-    builder: "module:function" that builds the engine in its process.
+    builder: "module:function" that builds the engine in its process. spawned: see `EngineClient`.
     """
     set_up_log(config.log_level, as_json=config.log_format == "json")
+    for warning in make_room(config.max_concurrent_requests):
+        log.warning("%s", warning)
     try:
-        return serve_until_signal(
-            config.host, config.port, partial(run_server, config, builder=builder)
-        )
+        client = EngineClient(config, builder, spawned=spawned)
+        return serve_until_signal(config.host, config.port, partial(run_server, config, client))
     except (StartError, EngineUnavailable) as error:
         log.critical("cannot start: %s", error)
         return 1
@@ -57,11 +62,10 @@ def serve(config: ServeConfig, builder: str = DEFAULT_BUILDER) -> int:
 
 async def run_server(
     config: ServeConfig,
+    client: EngineClient,
     listening: socket.socket,
     stop: Stop,
     *,
-    builder: str = DEFAULT_BUILDER,
-    policy: RestartPolicy | None = None,
     on_ready: Callable[[Service], None] | None = None,
 ) -> int:
     """Everything between a bound socket and the exit code. Raises StartError.
@@ -74,7 +78,6 @@ async def run_server(
     telling = open_telling(config)
     for warning in exposures(config, access.needed):
         log.warning("%s", warning)
-    client = EngineClient(config, builder, policy=policy)
     reading = Reading(lambda: _import_and_read(config))
     service: Service | None = None
     try:

@@ -75,6 +75,10 @@ class HostStore:
         buffer.freed, buffer.handle = True, None
         self.used -= buffer.nbytes
 
+    def close(self) -> None:
+        """Leave the pages of what was taken as they are."""
+        self._slabs.close()
+
     def info(self) -> MemoryInfo:
         """free: below the limit and in the host, minus pages handed out but not yet touched."""
         host, touched = self._host_now()  # kept nowhere: telemetry asks from a thread of its own

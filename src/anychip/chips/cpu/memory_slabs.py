@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
 
 import numpy as np
 
+from anychip.chips.cpu.memory_pages import HUGE_PAGE, Pages, Slab, advise_system
 from anychip.chips.cpu.memory_parts import ALIGNMENT, Bytes
 
 SLAB = 128 << 20
 """Bytes of a slab, at least. Address space until it is touched, so that few have an end."""
-
-HUGE_PAGE = 2 << 20
-"""What the system gives at once to memory that begins at a multiple of it."""
-
-
-class _Rest(NamedTuple):
-    """Bytes of an array from `start` on that no block has yet. It does not keep the array."""
-
-    array: weakref.ref[Bytes]
-    start: int
-    size: int
 
 
 class Slabs:
@@ -33,22 +22,32 @@ class Slabs:
     it is too short for. A slab goes when the last block cut from it does.
     """
 
-    def __init__(self) -> None:
-        self._rests: list[_Rest] = []
+    def __init__(self, pages: Pages | None = None) -> None:
+        self._pages = pages or Pages(advise_system())
+        self._slabs: list[Slab] = []
 
     def cut(self, nbytes: int) -> Bytes:
         """A block of at least so many bytes, aligned. Raises MemoryError."""
         size = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
-        self._rests = [rest for rest in self._rests if rest.array() is not None]
-        for index, rest in enumerate(self._rests):
-            array = rest.array()
-            if array is not None and rest.size >= size:
-                self._rests[index] = _Rest(rest.array, rest.start + size, rest.size - size)
-                return array[rest.start : rest.start + size]
+        self._slabs = [slab for slab in self._slabs if slab.array() is not None]
+        for slab in self._slabs:
+            array = slab.array()
+            if array is not None and slab.end - slab.at >= size:
+                return self._cut(array, slab, size)
         whole = max(-(-size // HUGE_PAGE) * HUGE_PAGE, SLAB)
         array, start = _touched_by_nobody(whole, HUGE_PAGE)
-        self._rests.append(_Rest(weakref.ref(array), start + size, whole - size))
-        return array[start : start + size]
+        slab = Slab(weakref.ref(array), start + whole, at=start, tried=start)
+        self._slabs.append(slab)
+        return self._cut(array, slab, size)
+
+    def _cut(self, array: Bytes, slab: Slab, size: int) -> Bytes:
+        slab.at += size
+        self._pages.reach(slab)
+        return array[slab.at - size : slab.at]
+
+    def close(self) -> None:
+        """See to the pages of slabs no longer."""
+        self._pages.close()
 
 
 def fresh(nbytes: int, border: int) -> Bytes:

@@ -71,6 +71,7 @@ class CpuChip(Chip):
         self._cores = usable_cores()
         choice = _kernel_choice(values, self._cores.count)
         store = HostStore(parse_bytes(CHIP, "memory", values["memory"]))
+        self._store = store
         self.memory = CpuMemory(store)
         self.queue = CpuQueue()
         self.build = CpuBuild(choice)
@@ -143,6 +144,7 @@ class CpuChip(Chip):
 
     def close(self) -> None:
         """End the threads."""
+        self._store.close()
         if self._kernels is not None:
             self._kernels.close()
 
