@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anychip.contract.memory import Memory
 from anychip.contract.tensor import Buffer
 from anychip.plan import NOT_SAMPLED, Row, Score, StepPlan, TableChange
 from anychip.request import TokenLogprob
@@ -17,7 +18,7 @@ from anychip.run.sizes import Choice, Sizes, entry_room, sizes_of
 from anychip.run.tables import PageTables
 
 
-class OneCopy:
+class OneCopy(Memory, abstract=True):
     """Memory that keeps what was copied in."""
 
     def allocate(self, nbytes: int) -> Buffer:

@@ -43,21 +43,25 @@ def run_timed(
 
 
 class TimedSteps:
-    """Which steps are timed, and what was found. every: one of so many steps; 0: none."""
+    """Which steps are timed, and what was found. every: one of so many steps; 0: none.
+
+    left: steps until the next one that is, this one included; 1: it is the next. Whoever runs a
+    step without asking counts it off.
+    """
 
     def __init__(self, every: int = 0) -> None:
         self.operators: dict[str, OperatorFigures] = {}
         self.every = every
-        self._left = min(every, FIRST_WITHIN)
+        self.left = min(every, FIRST_WITHIN)
 
     def is_due(self) -> bool:
         """Count a step; whether it is to be timed."""
         if not self.every:
             return False
-        self._left -= 1
-        if self._left > 0:
+        self.left -= 1
+        if self.left > 0:
             return False
-        self._left = self.every
+        self.left = self.every
         return True
 
     def told(self, call: KeptCall, begun: float, ended: float) -> None:
