@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it, from the repository root: `ready NAME` makes .venv hold what
+# Sourced by the scripts beside it, from the repository root: `ready NAME ...` makes .venv hold what
 # requirements/NAME.txt pins, and the package itself. A stamp makes a second run immediate.
 # PYTHON names another interpreter than python3.
 
@@ -31,19 +31,33 @@ usable_venv() {
 }
 
 ready() {
-  local pins=(requirements/serve.txt "requirements/$1.txt" pyproject.toml simulators/*/pyproject.toml)
-  local stamp=".venv/ready-$1"
   usable_venv || make_venv
-  local key
-  key="$(cat "${pins[@]}" | cksum)"
-  [ "$(cat "$stamp" 2> /dev/null)" = "$key" ] && return
-  say "installing what requirements/$1.txt pins (once)"
-  local pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
-  "${pip[@]}" -r "requirements/$1.txt" || fail "could not install; the lines above say why"
-  local folder
-  for folder in . simulators/*/; do
-    "${pip[@]}" --no-deps --editable "./$folder" ||
-      fail "could not install $folder; the lines above say why"
+  local name wanted=()
+  for name in "$@"; do
+    [ "$(cat ".venv/ready-$name" 2> /dev/null)" = "$(pins_of "$name")" ] || wanted+=("$name")
   done
-  echo "$key" > "$stamp"
+  [ "${#wanted[@]}" -gt 0 ] || return 0
+  install "${wanted[@]}"
+  for name in "${wanted[@]}"; do
+    pins_of "$name" > ".venv/ready-$name"
+  done
+}
+
+# Change with whatever decides what is installed.
+pins_of() { cat requirements/serve.txt "requirements/$1.txt" | cksum && pins_of_own; }
+pins_of_own() { cat pyproject.toml simulators/*/pyproject.toml | cksum; }
+
+install() {
+  say "installing what requirements/ pins for: $* (once)"
+  local pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
+  local lists=() own=() name folder
+  for name in "$@"; do lists+=(-r "requirements/$name.txt"); done
+  # Python compiles a module when it is first imported, unless it is told to write nothing: most of
+  # what is installed never is.
+  [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || lists+=(--no-compile)
+  "${pip[@]}" "${lists[@]}" || fail "could not install; the lines above say why"
+  [ "$(cat .venv/ready-own 2> /dev/null)" = "$(pins_of_own)" ] && return
+  for folder in . simulators/*/; do own+=(--editable "./$folder"); done
+  "${pip[@]}" --no-deps "${own[@]}" || fail "could not install our own; the lines above say why"
+  pins_of_own > .venv/ready-own
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from anychip.model.demo import demo_model_path
+from long_files import LONG
 
 
 def pytest_configure() -> None:
@@ -16,6 +17,15 @@ def pytest_configure() -> None:
     there, and every program that a test starts and interrupts would ignore it too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where files are dealt out to several processes, long ones go first: one that was begun last
+    would be waited for by all. scripts/test keeps that order."""
+    if hasattr(config, "workerinput"):
+        here = Path(__file__).parent
+        ranks = {here / name: rank for rank, name in enumerate(LONG)}
+        items.sort(key=lambda item: ranks.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope="session")

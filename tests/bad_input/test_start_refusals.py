@@ -70,6 +70,9 @@ FOLDERS = {
     "architecture 'MambaForCausalLM' is not supported": lambda folder, to: with_config(
         folder, to, architectures=["MambaForCausalLM"], model_type="mamba"
     ),
+    "context_length is 1; a prompt and its answer take 2 or more": lambda folder, to: with_config(
+        folder, to, max_position_embeddings=1
+    ),
     "rope scaling 'spiral' is not supported": lambda folder, to: with_config(
         folder, to, rope_parameters={"rope_type": "spiral", "factor": 4.0, "rope_theta": 1e4}
     ),

@@ -25,7 +25,7 @@ LIMITS = [
     ("--mem-fraction-static nan", ["--mem-fraction-static", "finite"]),
     ("--watchdog-timeout inf", ["--watchdog-timeout", "finite"]),
     ("--watchdog-timeout x", ["--watchdog-timeout", "a number"]),
-    ("--context-length 0", ["--context-length", "0", "1"]),
+    ("--context-length 0", ["--context-length", "0", "2"]),
     ("--max-total-tokens 99999999999", ["--max-total-tokens", "2147483647"]),
     ("--chunked-prefill-size 0", ["--chunked-prefill-size", "-1"]),
     ("--chunked-prefill-size -2", ["--chunked-prefill-size", "-1"]),

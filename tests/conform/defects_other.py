@@ -114,11 +114,11 @@ class SameDevices(FakeChip):
 
 
 class PatientCheck(FakeChip):
-    """Takes its own time to find out that a card hangs."""
+    """Takes its own time to find out that a card hangs, however little it is given."""
 
     @classmethod
     def check_device(cls, device: int, timeout: float) -> Finding:
-        time.sleep(12)
+        time.sleep(12 if timeout < 1 else 0)
         return Finding("card", Verdict.GOOD, "fine at last")
 
 

@@ -123,6 +123,17 @@ def copy_now(self, target, source) -> None:
     np.copyto(self._bytes(target, None, "copy"), self._bytes(source, None, "copy"))
 
 
+def view_of_queued(self, tensor) -> memoryview:
+    """Of memory that work in the queue is still to change."""
+    return self._bytes(tensor, None, "host_view").data
+
+
+def view_of_a_copy(self, tensor) -> memoryview:
+    """Nothing that is written there arrives."""
+    self._wait(None)
+    return memoryview(bytearray(self._bytes(tensor, None, "host_view")))
+
+
 def half_fill(self, target, byte) -> None:
     """Checks nothing of the byte."""
     data = self._bytes(target, None, "fill")
@@ -319,6 +330,16 @@ DEFECTS = {
         memory_with(allocate_pinned=lambda self, nbytes: memoryview(bytes(nbytes))),
         "M7 allocate_pinned",
         "read-only",
+    ),
+    "a view ahead of the queue": (
+        memory_with(host_view=view_of_queued),
+        "M7 host_view",
+        "looked at without a wait",
+    ),
+    "a view that is a copy": (
+        memory_with(host_view=view_of_a_copy),
+        "M7 host_view",
+        "written in place",
     ),
     "a pool that counts classes": (
         memory_with(statistics=statistics_of_classes),

@@ -11,7 +11,14 @@ from anychip.contract import fingerprint
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ContractError
-from anychip.contract.operators import CallSpec, DtypeRow, Implementation, OperatorTable
+from anychip.contract.operators import (
+    CallSpec,
+    DtypeRow,
+    Implementation,
+    OperatorTable,
+    plain_only,
+    uniform_row,
+)
 from anychip.contract.tensor import TensorSpec
 from anychip.contract.version import CONTRACT
 from anychip.contract.weights import WeightSpec
@@ -80,6 +87,19 @@ def test_when_is_asked_after_the_dtypes():
     impl = linear(when=lambda call: "too many tokens" if call.inputs["x"].shape[0] > 2 else None)
     assert impl.declines(call()) == "too many tokens"
     assert "no dtype row" in impl.declines(call(DType.FLOAT16))
+
+
+def test_packed_weights_are_declined_by_name_where_only_plain_ones_are_read():
+    assert plain_only(call()) == "'weight' is packed as q4_1; only dense weights are read here"
+    dense = replace(call(), inputs={"weight": WeightSpec("float32", (4, 8), 0, dense=True)})
+    assert plain_only(dense) is None
+
+
+def test_a_uniform_row_has_every_variable_and_caches_of_their_own():
+    row = uniform_row(CATALOGUE["kv_write"], ("float32",), ("int8",))
+    caches = {a.dtype for a in CATALOGUE["kv_write"].inputs if a.name == "cache"}
+    assert {variable for variable, held in row.types.items() if held == ("int8",)} == caches
+    assert OperatorTable((linear(dtypes=(uniform_row(CATALOGUE["linear"], ("a",), ()),)),))
 
 
 def test_dtypes_of_a_call_name_formats_too():

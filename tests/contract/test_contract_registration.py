@@ -96,6 +96,7 @@ def test_empty_slots_of_an_opened_chip():
         "memory.traffic",
         "memory.copy_peer",
         "memory.allocate_pinned",
+        "memory.host_view",
         "memory.statistics",
         "queue.create",
         "queue.record",

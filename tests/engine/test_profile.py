@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from answers.equality import config, greedy
+from anychip.contract.layer import empty_slots
 from anychip.engine import profile as module
 from anychip.engine.messages import ProfileWish
 from anychip.engine.offline import OfflineEngine
@@ -101,7 +102,9 @@ def test_a_profile_shows_steps_operators_copies_and_python(offline, tmp_path):
         mine = [e for e in operators if step["ts"] <= e["ts"] < step["ts"] + step["dur"]]
         assert len(mine) == len(operators) // len(steps)
     copies = found["copies between host and device"]
-    assert {e["name"] for e in copies} == {"to the device", "to the host"}
+    in_place = "host_view" not in empty_slots(type(offline.engine.runner._unwatched))
+    into = set() if in_place else {"to the device"}  # numbers are written where they are read
+    assert {e["name"] for e in copies} == {"to the host", *into}
     assert all(e["args"]["bytes"] > 0 for e in copies)
     kinds = {e["name"] for e in found["scheduler: plan, wait, commit"]}
     assert kinds == {"plan", "wait", "commit"}

@@ -33,8 +33,9 @@ class ScriptedWorker:
 
     BIG = 256 << 20
 
-    def __init__(self, name: str, *, models=("m",), info=None) -> None:
+    def __init__(self, name: str, *, models=("m",), info=None, openapi=None) -> None:
         self.name, self.models, self.info = name, list(models), info
+        self.openapi = openapi
         self.ready_status, self.busy = 200, False
         self.calls, self.left, self.sent, self.responses = [], 0, 0, {}
         self.gate = threading.Event()
@@ -79,6 +80,9 @@ class ScriptedWorker:
         path, method = scope["path"], scope["method"]
         if path in ("/ready", "/v1/models", "/server_info"):
             await self._about(path, send)
+            return
+        if path == "/openapi.json":
+            await reply(send, 404 if self.openapi is None else 200, self.openapi or {})
             return
         self.calls.append((method, path, headers, json.loads(body) if body else None))
         await self._answer(method, path, json.loads(body) if body else {}, (receive, send))

@@ -168,7 +168,7 @@ def test_a_model_that_nobody_has_is_refused_with_those_that_there_are(http):
     assert http.get("/v1/models/m").json()["workers"] == ["one", "two"]
     error = http.post("/v1/embeddings", json={}).json()["error"]
     assert error["code"] == "unknown_url"
-    assert "/v1/embeddings; there are /v1/chat/completions, " in error["message"]
+    assert "/v1/embeddings; GET /openapi.json lists what there is" in error["message"]
 
 
 def test_a_websocket_is_refused_and_reaches_no_worker(caplog):

@@ -148,16 +148,18 @@ def test_workers_come_and_go_by_the_admins_word():
         assert http.request("DELETE", "/workers/one").status_code == 403
         told = http.post("/workers", json=new, headers=ADMIN)
         assert (told.status_code, told.json()["url"]) == (201, two.url)
-        for bad in (
-            new,
-            {"url": two.url},
-            {"url": "ftp://x"},
-            {"url": "http://x", "weight": 0},
-            {"url": "http://x", "colour": "red"},
-            [],
+        for bad, field in (
+            (new, "name"),
+            ({"url": two.url}, "url"),
+            ({"url": "ftp://x"}, "url"),
+            ({"url": "http://x", "weight": 0}, "weight"),
+            ({"url": "http://x", "tags": [3]}, "tags[0]"),
+            ({"url": "http://x", "colour": "red"}, "colour"),
+            ({}, "url"),
+            ([], None),
         ):
             answer = http.post("/workers", json=bad, headers=ADMIN)
-            assert answer.status_code == 400, bad
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, field), bad
         router.wait_for("two")
         answer = http.request("DELETE", "/workers/one", headers=ADMIN)
         assert answer.json() == {"name": "one", "state": "gone", "calls_left": 0}

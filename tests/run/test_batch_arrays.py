@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from anychip.contract.memory import Memory
 from anychip.contract.tensor import Buffer
 from anychip.plan import PREV, Row, StepPlan, TableChange
 from anychip.run.batch import Staging
@@ -16,7 +17,7 @@ from anychip.run.sizes import SAMPLED, Sizes, sizes_of, table_width
 from anychip.run.tables import PageTables
 
 
-class OneCopy:
+class OneCopy(Memory, abstract=True):
     """Memory that keeps what was copied in."""
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -88,7 +89,10 @@ def staged(*plans: StepPlan) -> dict[str, list]:
             tables.apply(plan.changes)
         sizes = sizes_of(plan, page_size=4, most_pages=8)
         if plan.plain:
-            staging.begin(staging.write(plan, sizes, None), None, lambda: SAMPLED_BEFORE)
+            written = staging.plain.write(plan, sizes, None)
+            written.layout.source[:] = written.layout.ahead
+            written.take_over(SAMPLED_BEFORE)
+            staging.send(written.layout)
         else:
             staging.fill(plan, sizes, SAMPLED_BEFORE)
     found = {}

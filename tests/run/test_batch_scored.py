@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anychip.contract.memory import Memory
 from anychip.contract.tensor import Buffer
 from anychip.plan import NOT_SAMPLED, Row, Score, StepPlan, TableChange
 from anychip.request import TokenLogprob
 from anychip.run.batch import Staging
-from anychip.run.choosing import Told, share_out
+from anychip.run.choosing import StepLogprobs, share_out
 from anychip.run.runner import tokens_of_rows
 from anychip.run.sections import MASK, SAMPLED_ONE, sections
 from anychip.run.shaping import NO_ENTRIES, Entries
@@ -17,7 +18,7 @@ from anychip.run.sizes import Choice, Sizes, entry_room, sizes_of
 from anychip.run.tables import PageTables
 
 
-class OneCopy:
+class OneCopy(Memory, abstract=True):
     """Memory that keeps what was copied in."""
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -133,7 +134,7 @@ def test_probabilities_go_to_their_rows() -> None:
     ids = np.repeat(rows[:, None].astype(np.int32), 5, axis=1) * 10 + np.arange(5, dtype=np.int32)
     values = -ids.astype(np.float32)
     values[1, 3] = np.nan  # a vocabulary that has no more
-    told = Told(-rows.astype(np.float32), rows.astype(np.int32) + 1, values, ids)
+    told = StepLogprobs(-rows.astype(np.float32), rows.astype(np.int32) + 1, values, ids)
     logprobs, scores = share_out(MIXED, told)
 
     def of(row: int, top: int) -> TokenLogprob:

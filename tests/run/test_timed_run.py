@@ -52,3 +52,16 @@ def test_the_first_step_is_timed_soon_and_then_one_of_so_many():
     assert not any(TimedSteps(0).is_due() for _ in range(10))
     each = TimedSteps(1)
     assert all(each.is_due() for _ in range(5))
+
+
+@pytest.mark.parametrize("backend", ["fake", "cpu"])
+def test_steps_like_the_one_before_are_counted_too(folder, backend):
+    config = ServeConfig(model_path=str(folder), backend=backend, max_total_tokens=512)
+    params = SamplingParams(max_tokens=90, temperature=0.0, ignore_eos=True)
+    with OfflineEngine(config) as offline:
+        runner = offline.engine.runner
+        runner.timed = TimedSteps(10)
+        offline.generate(PROMPTS[:1], params)
+        steps = offline.engine.stats().steps
+        found = runner.timed.operators["embedding"].calls
+    assert steps >= 90 and found == steps // 10

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from served import config_for, running
@@ -46,20 +48,23 @@ FIELDS = [
     ({"stop": ["x"] * 33}, "stop", "at most 32"),
     ({"stop": ""}, "stop", "1 to 4096"),
     ({"stop_token_ids": [260]}, "stop_token_ids", "0 to 259"),
+    ({"stop_token_ids": [1] * 257}, "stop_token_ids", "at most 256"),
     ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
-    ({"stream": True, "stream_options": {"usage": 1}}, "stream_options", "usage"),
+    ({"stream": True, "stream_options": {"usage": 1}}, "stream_options.usage", "usage"),
     ({"rid": "a\nb"}, "rid", "printable"),
     ({"rid": ""}, "rid", "1 to 256"),
     ({"temprature": 1}, "temprature", "unknown field 'temprature'; the nearest is 'temperature'"),
     ({"xyzzy": 1}, "xyzzy", "unknown field 'xyzzy'; known are "),
     ({"frequency_penalty": 2.5}, "frequency_penalty", "at most 2"),
     ({"presence_penalty": -3}, "presence_penalty", "at least -2"),
-    ({"repetition_penalty": 0}, "repetition_penalty", "over 0"),
+    ({"repetition_penalty": 0}, "repetition_penalty", "at least 0.01"),
+    ({"repetition_penalty": 1e-320}, "repetition_penalty", "at least 0.01"),
     ({"logit_bias": {"260": 1}}, "logit_bias", "0 to 259"),
     ({"logit_bias": {"-1": 1}}, "logit_bias", "token ids"),
     ({"logit_bias": {"the": 1}}, "logit_bias", "token ids"),
     ({"logit_bias": {"5": 101}}, "logit_bias", "at most 100"),
     ({"logit_bias": {str(n): 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
+    ({"logit_bias": {f"x{n}": 1 for n in range(4097)}}, "logit_bias", "at most 4096"),
     ({"allowed_token_ids": []}, "allowed_token_ids", "empty"),
     ({"allowed_token_ids": [5, 260]}, "allowed_token_ids", "0 to 259"),
     ({"bad_words": [""]}, "bad_words", "1 to 256"),
@@ -78,6 +83,11 @@ def test_fields_outside_their_limits(http, path, fields, param, text):
         text = "at most 236"
     error = post(http, path, {**base, **fields})
     assert text in error["message"] and error["param"] == param
+
+
+@pytest.mark.parametrize(("path", "param"), [(CHAT, "messages"), (COMPLETIONS, "prompt")])
+def test_a_field_that_is_missing_is_named(http, path, param):
+    assert post(http, path, {"max_tokens": 1})["param"] == param
 
 
 @pytest.mark.parametrize(
@@ -201,6 +211,25 @@ def test_another_content_type(http, kind):
     answer = http.post(CHAT, content=b'{"messages": []}', headers={"content-type": kind})
     assert answer.status_code == 400
     assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_named(http, mark):
+    body = '{"prompt": "a"}'.encode(mark)
+    answer = http.post(COMPLETIONS, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "byte order mark: send UTF-8 without one" in answer.json()["error"]["message"]
+
+
+def test_a_packed_body_is_named(http):
+    headers = {"content-type": "application/json", "content-encoding": "GZIP"}
+    answer = http.post(COMPLETIONS, content=gzip.compress(b"{}"), headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "unsupported_content_encoding"
+    assert "content encoding is 'gzip'; send the JSON as it is" in answer.text
+    headers["content-encoding"] = "identity"
+    answer = http.post(COMPLETIONS, content=b'{"prompt": "a", "max_tokens": 2}', headers=headers)
+    assert answer.status_code == 200
 
 
 def test_unknown_routes_and_wrong_methods(http):

@@ -27,8 +27,11 @@ def steady(folder):
         yield server
 
 
-def open_call(server, path, **body):
-    """A POST on a raw connection, so that leaving is closing a socket and nothing else."""
+def open_call(server, path, times=1, **body):
+    """A POST on a raw connection, so that leaving is closing a socket and nothing else.
+
+    times: how often it is sent, without waiting for an answer.
+    """
     address = urlsplit(server.url)
     data = json.dumps(body).encode()
     head = (
@@ -36,7 +39,7 @@ def open_call(server, path, **body):
         f"Content-Length: {len(data)}\r\n\r\n"
     )
     connection = socket.create_connection((address.hostname, address.port))
-    connection.sendall(head.encode() + data)
+    connection.sendall((head.encode() + data) * times)
     return connection
 
 
@@ -72,6 +75,19 @@ def test_a_client_that_leaves_the_queue_costs_nothing(steady):
     assert stats(steady).running == 1
     first.close()
     wait_until(lambda: stats(steady).running == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_calls_sent_behind_each_other_end_with_their_client(steady, stream, caplog):
+    calls = steady.service.metrics.http.requests
+    aborted, begun = stats(steady).aborted, calls["/v1/completions", "POST"]
+    connection = open_call(steady, "/v1/completions", 3, prompt="a", max_tokens=200, stream=stream)
+    wait_until(lambda: stats(steady).running == 1)
+    connection.close()
+    wait_until(lambda: stats(steady).running == 0 and not steady.service.live)
+    assert stats(steady).aborted == aborted + 1, "the first alone, the others have not begun"
+    assert calls["/v1/completions", "POST"] == begun + 1
+    assert not [r for r in caplog.records if r.name.startswith("uvicorn")], caplog.text
 
 
 def test_all_n_choices_of_a_client_that_left_end(slow):

@@ -311,7 +311,7 @@ def test_an_engine_error_before_the_first_event_is_a_500_and_later_a_failed_resp
         ({"given": [{"role": "king", "content": "x"}]}, "input[0].role"),
         ({"given": [*HI, {"role": "user", "content": [{"type": "input_image"}]}]}, None),
         ({"given": [{"role": "user", "content": "x", "phase": "commentary"}]}, "input[0].phase"),
-        ({"given": [{"type": "function_call", "name": "f"}]}, "input[0]"),
+        ({"given": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
         ({"extra_body": {"n": 2}}, "n"),
         ({"extra_body": {"rid": ""}}, "rid"),
     ],

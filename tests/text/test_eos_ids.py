@@ -75,3 +75,12 @@ def test_a_broken_file_is_told_or_has_none(tmp_path, text):
 def test_no_tokenizer_is_told(tmp_path):
     with pytest.raises(TokenizerFileError, match=r"no tokenizer\.json in"):
         read_eos_ids(tmp_path)
+
+
+@pytest.mark.parametrize("listed", ["2", 2.0, True, [2, "3"], [[2]], {"id": 2}])
+@pytest.mark.parametrize("file", ["config", "generation_config"])
+def test_what_is_no_id_is_refused(tmp_path, file, listed):
+    folder = folder_of(tmp_path, added(), None, **{file: {"eos_token_id": listed}})
+    for read in (read_eos_ids, open_tokenizer):
+        with pytest.raises(TokenizerFileError, match=f"{file}.json: eos_token_id is "):
+            read(folder)

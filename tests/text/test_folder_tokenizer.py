@@ -6,6 +6,7 @@ import pytest
 from text_samples import TEXTS, train_byte_level
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
+import tiny_models as tiny
 from anychip.text.errors import TokenizerFileError
 from anychip.text.load import open_tokenizer
 
@@ -172,6 +173,26 @@ def test_broken_files_are_named(tmp_path, make, message):
     with pytest.raises(TokenizerFileError, match=message) as caught:
         open_tokenizer(make(tmp_path))
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "generation_config.json",
+        "config.json",
+        "chat_template.jinja",
+    ],
+)
+def test_a_link_to_nothing_is_no_absent_file(tmp_path, name):
+    """As a hub's cache leaves where the blob was deleted."""
+    tiny.write_tokenizer(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to(tmp_path / "blobs" / "gone")
+    with pytest.raises(TokenizerFileError, match="is a link to nothing; fetch the model again"):
+        open_tokenizer(tmp_path)
 
 
 def test_another_file_is_refused(tmp_path):

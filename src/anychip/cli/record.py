@@ -146,24 +146,11 @@ def _open(options: RecordOptions, upstream: str, path: Path) -> tuple[RecordWrit
 
 
 async def _serve(proxy: RecordingProxy, listening: socket.socket, options: RecordOptions) -> None:
-    import uvicorn
-
-    from anychip.http.http_server import HttpProtocol, HttpServer
+    from anychip.http.http_server import HttpServer, configured
     from anychip.http.listening import is_loopback, url_of
 
     async with proxy:
-        config = uvicorn.Config(
-            proxy,
-            http=HttpProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=5,
-        )
-        server = HttpServer(config)
+        server = HttpServer(configured(proxy, dates=False))  # upstream's answers have one
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _end, server)

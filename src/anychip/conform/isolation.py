@@ -107,7 +107,7 @@ class Isolated:
             self._child = self._begin()
         try:
             answer = self._child.ask(question, limit_s)
-        except ProcessLost:
+        except BaseException:  # an interrupt too: a process that is at work closes nothing
             self._end(0.0)
             raise
         if not isinstance(answer, kind):

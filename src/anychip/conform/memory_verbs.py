@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from anychip.conform.elementwise import Elementwise
 from anychip.conform.expect import expect, judged, refused
 from anychip.conform.proof import Check, Level, Proof, inconclusive, passed, unsupported
 from anychip.conform.scratch import (
@@ -28,6 +29,8 @@ from anychip.contract.tensor import Tensor
 
 SIZES = (0, 1, 63, 65, 4097, MIB + 1)
 FILLINGS = (0, 0x5A, 255)
+VIEWED = 4096
+"""Elements that a launch writes before a view of them is looked at."""
 ASKED = (100, 5000, 300 * KIB + 1)
 """Allocations by which a pool's numbers must move."""
 
@@ -39,6 +42,7 @@ def verb_checks() -> list[Check]:
         "copy": _copy,
         "copy_peer": _copy_peer,
         "allocate_pinned": _pinned,
+        "host_view": _host_view,
         "statistics": _statistics,
         "traffic": _traffic,
     }
@@ -172,6 +176,41 @@ def _pinned(subject: Subject) -> Proof:
         expect_bytes(found, content, f"{size:,} bytes between two pieces of pinned memory")
     refused(lambda: chip.memory.allocate_pinned(-1), "allocate_pinned(-1)")
     return passed("pinned memory carries bytes both ways")
+
+
+def _host_view(subject: Subject) -> Proof:
+    chip = subject.chip
+    view = chip.memory.host_view
+    with Scratch(chip) as scratch:
+        for size in SIZES:
+            _view_window(chip, scratch, size)
+        step = Elementwise(chip, scratch, VIEWED)
+        source, target = step.tensor(step.values(1)), step.tensor(step.values(2))
+        step.launch(source, target)()
+        found = np.frombuffer(view(target), np.uint8).copy()
+        what = f"the view of what {step.name} wrote, looked at without a wait,"
+        expect_bytes(found, read(chip, target), what)
+        gaps, gone = _gaps(scratch), _gone(scratch)
+        refused(lambda: view(gaps), "a view of a tensor with gaps")
+        refused(lambda: view(gone), "a view of a freed buffer")
+    round_trip(chip)
+    return passed(f"{len(SIZES)} sizes of windows, both ways; 2 wrong calls were refused")
+
+
+def _view_window(chip: Chip, scratch: Scratch, size: int) -> None:
+    """A window in random bytes is read, and written, where it lies."""
+    content = noise_bytes(size, size + 128)
+    whole = scratch.bytes(content.size)
+    write(chip, whole, content)
+    view = chip.memory.host_view(part_of(whole, 64, size))
+    right = view.nbytes == size and view.c_contiguous and view.format == "B" and not view.readonly
+    expect(right, f"a view of {size:,} bytes has {view.nbytes:,}, gaps, no bytes, or is read-only")
+    what = f"a view of {size:,} bytes at byte 64, looked at without a wait,"
+    expect_bytes(np.frombuffer(view, np.uint8), content[64 : 64 + size], what)
+    content[64 : 64 + size] = noise_bytes(size + 1, size)
+    view[:] = content[64 : 64 + size].data
+    expect_bytes(read(chip, whole), content, f"{size:,} bytes written in place at byte 64")
+    scratch.free(whole)
 
 
 def _statistics(subject: Subject) -> Proof:

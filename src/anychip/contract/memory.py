@@ -109,6 +109,16 @@ class Memory(Layer, contract=True):
         raise NotImplementedError
 
     @optional
+    def host_view(self, tensor: Tensor) -> memoryview:
+        """The bytes of a contiguous tensor where they lie, format "B": the host reads and writes
+        them in place, until the buffer is freed.
+
+        Only for a chip that has done every launch and every copy when the call returns: nobody
+        waits before they look.
+        """
+        raise NotImplementedError
+
+    @optional
     def statistics(self) -> PoolStatistics:
         """Numbers of the pool, where the chip has one."""
         raise NotImplementedError

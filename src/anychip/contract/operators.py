@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from anychip.contract.cache import CacheSpec, CacheView
+from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.catalogue.attention import LATENT
 from anychip.contract.errors import ContractError
-from anychip.contract.signature import Spec, bind_inputs, dtype_name
+from anychip.contract.signature import ArgKind, Signature, Spec, bind_inputs, dtype_name
 from anychip.contract.tensor import IndexPair, Tensor, TensorSpec
-from anychip.contract.weights import Weight
+from anychip.contract.weights import Weight, WeightSpec
 
 Value = Tensor | IndexPair | Weight | CacheView
 Launch = Callable[[], None]
@@ -73,6 +73,26 @@ class DtypeRow:
 
     types: Mapping[str, tuple[str, ...]]
     compute: str = "float32"
+
+
+def uniform_row(signature: Signature, types: tuple[str, ...], held: tuple[str, ...]) -> DtypeRow:
+    """Every argument may have any of `types`, and every cache be held in any of `held`."""
+    arguments = (*signature.inputs, *signature.outputs)
+    caches = {a.dtype for a in signature.inputs if a.kind is ArgKind.CACHE}
+    variables = {a.dtype for a in arguments if a.dtype.isupper()}
+    return DtypeRow({**dict.fromkeys(variables, types), **dict.fromkeys(caches, held)})
+
+
+def plain_only(call: CallSpec) -> str | None:
+    """None where every weight is dense and every cache in a layout that the core knows; otherwise
+    which is not, for an implementation's `when`."""
+    for name, spec in call.inputs.items():
+        if isinstance(spec, WeightSpec) and not spec.dense:
+            return f"'{name}' is packed as {spec.format}; only dense weights are read here"
+        if isinstance(spec, CacheSpec) and spec.group.layout not in KNOWN_LAYOUTS:
+            known = " and ".join(KNOWN_LAYOUTS)
+            return f"'{name}' has layout {spec.group.layout}; only {known} are read here"
+    return None
 
 
 def _covers_all(call: CallSpec) -> str | None:

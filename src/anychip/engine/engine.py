@@ -94,18 +94,17 @@ class Engine:
 
     def step(self) -> list[StepOutput]:
         """One step. A fatal device error propagates; another ends the step's requests."""
-        self._take_compiled()
+        if self._compiling is not None and self._compiling.waiting:
+            self._take_compiled(self._compiling)
         outputs, self._outputs = self._outputs, []
         outputs += self._step()
         return self._timelines.handed_over(outputs) if self._timelines.open else outputs
 
-    def _take_compiled(self) -> None:
+    def _take_compiled(self, compiling: GrammarQueue) -> None:
         """Queue those whose grammar is compiled."""
-        if not self._compiling:
-            return
         if not self.scheduler.has_work():
-            self._compiling.wait()
-        for one in self._compiling.ready():
+            compiling.wait()
+        for one in compiling.ready():
             if isinstance(one, StepOutput):
                 self._outputs.append(one)
                 continue
@@ -143,7 +142,8 @@ class Engine:
         self.meter.landed(plan, end - begin, time.monotonic() - begun)
         if self._profile is not None:
             self._noted(self._profile, "commit", begun, plan)
-        self._check_when_idle()
+        if not self._in_flight:
+            self._check_when_idle()
         return outputs
 
     def start_profile(self, wish: ProfileWish, on_end: Callable[[ProfileEnded], None]) -> None:
@@ -209,7 +209,8 @@ class Engine:
 
     def figures(self) -> EngineFigures | None:
         """What was counted so far, where it is time to tell; to be used before the next step."""
-        if not self.meter.is_due(idle=not self.has_work()):
+        idle = not self._in_flight and not self.has_work()
+        if not self.meter.is_due(idle=idle):
             return None
         return self.meter.snapshot(self.scheduler, len(self._compiling or ()))
 

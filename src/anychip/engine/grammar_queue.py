@@ -32,25 +32,25 @@ class GrammarQueue:
 
     def __init__(self, grammars: EngineGrammars, took: Callable[[float], None]) -> None:
         self._grammars, self._took = grammars, took
-        self._waiting: dict[str, _Waiting] = {}
+        self.waiting: dict[str, _Waiting] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._waiting
+        return request_id in self.waiting
 
     def add(self, request: Request) -> None:
         """Begin to compile its grammar."""
         spec = request.params.grammar
         assert spec is not None, "the request has no grammar"
-        self._waiting[request.id] = _Waiting(
+        self.waiting[request.id] = _Waiting(
             request, self._grammars.compile(spec), time.perf_counter()
         )
 
     def abort(self, request_id: str) -> StepOutput | None:
         """Take a request out; its last output, or None where it does not wait here."""
-        found = self._waiting.pop(request_id, None)
+        found = self.waiting.pop(request_id, None)
         if found is None:
             return None
         found.compiled.cancel()
@@ -58,12 +58,12 @@ class GrammarQueue:
 
     def wait(self) -> None:
         """Let a moment pass, or less where a compile ends."""
-        wait([one.compiled for one in self._waiting.values()], PATIENCE_S, "FIRST_COMPLETED")
+        wait([one.compiled for one in self.waiting.values()], PATIENCE_S, "FIRST_COMPLETED")
 
     def ready(self) -> Iterator[Request | StepOutput]:
         """Take out those whose compile is over: requests, or the last output of a failed one."""
-        for name in [n for n, one in self._waiting.items() if one.compiled.done()]:
-            request, compiled, begun = self._waiting.pop(name)
+        for name in [n for n, one in self.waiting.items() if one.compiled.done()]:
+            request, compiled, begun = self.waiting.pop(name)
             self._took(time.perf_counter() - begun)
             error = compiled.exception()
             if error is None:

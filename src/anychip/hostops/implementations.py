@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec, CacheView
+from anychip.contract.cache import CacheView
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.operators import (
     Call,
-    CallSpec,
-    DtypeRow,
     Implementation,
     Launch,
     Value,
+    plain_only,
+    uniform_row,
 )
-from anychip.contract.signature import ArgKind, Signature
+from anychip.contract.signature import Signature
 from anychip.contract.tensor import IndexPair, Tensor
-from anychip.contract.weights import Weight, WeightSpec
+from anychip.contract.weights import Weight
 from anychip.hostops import attention, experts, network, primitives, recurrent, sampling
 from anychip.hostops.attention import CacheArrays
 from anychip.hostops.primitives import Kernel
@@ -82,28 +82,10 @@ def _implementation(
         op=signature.name,
         id=f"{prefix}.{signature.name}",
         prepare=prepare,
-        dtypes=(_row(signature),),
-        when=_declines,
+        dtypes=(uniform_row(signature, TYPES.get(signature.name, FLOATS), HELD),),
+        when=plain_only,
         latent=True,
     )
-
-
-def _row(signature: Signature) -> DtypeRow:
-    allowed = TYPES.get(signature.name, FLOATS)
-    arguments = (*signature.inputs, *signature.outputs)
-    types = {a.dtype: allowed for a in arguments if a.dtype.isupper()}
-    caches = {a.dtype for a in signature.inputs if a.kind is ArgKind.CACHE}
-    return DtypeRow({**types, **dict.fromkeys(caches, HELD)})
-
-
-def _declines(call: CallSpec) -> str | None:
-    for name, spec in call.inputs.items():
-        if isinstance(spec, WeightSpec) and not spec.dense:
-            return f"'{name}' is packed as {spec.format}; only dense weights are read here"
-        if isinstance(spec, CacheSpec) and spec.group.layout not in KNOWN_LAYOUTS:
-            known = " and ".join(KNOWN_LAYOUTS)
-            return f"'{name}' has layout {spec.group.layout}; only {known} are read here"
-    return None
 
 
 def _host(value: Value | None, array_of: ArrayOf) -> Any:

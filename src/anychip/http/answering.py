@@ -8,16 +8,13 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
 
-import uvicorn
 from starlette.types import ASGIApp
 
-from anychip.http.http_server import HttpProtocol, HttpServer
+from anychip.http.http_server import HttpServer, configured
 from anychip.http.listening import refused, url_of
 from anychip.http.stop import Stop
 
 _POLL_S = 0.02
-_FLUSH_S = 5
-"""How long finished answers may take to reach their clients at the end."""
 
 
 async def answer(
@@ -35,7 +32,7 @@ async def answer(
     meanwhile.
     """
     url = url_of(listening, secure=tls is not None)
-    server = HttpServer(_configured(app, tls))
+    server = HttpServer(configured(app, tls))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.asked.wait())
     try:
@@ -51,23 +48,6 @@ async def answer(
         server.should_exit = True
         server.force_exit = stop.urgent.is_set()
         await _ended(serving, url)
-
-
-def _configured(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
-    config = uvicorn.Config(
-        app,
-        loop="uvloop",
-        http=HttpProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_FLUSH_S,
-    )
-    config.load()
-    config.ssl = tls
-    return config
 
 
 async def _ended(serving: asyncio.Task[None], url: str) -> None:

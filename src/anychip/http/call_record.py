@@ -23,7 +23,7 @@ class Stage(NamedTuple):
     error: str | None
 
 
-class Told(NamedTuple):
+class ToldError(NamedTuple):
     """The error that the client was told. kind, code: as in the body."""
 
     kind: str
@@ -92,7 +92,7 @@ class CallRecord:
     ended: float | None = None
     model: str | None = None
     worker: str | None = None
-    error: Told | None = None
+    error: ToldError | None = None
     traced: bool = False
     traceparent: str | None = None
     stages: list[Stage] = field(default_factory=list)
@@ -118,7 +118,7 @@ def tell_error(kind: str, code: str | None) -> None:
     """The client is told of an error."""
     record = current_call()
     if record is not None:
-        record.error = Told(kind, code)
+        record.error = ToldError(kind, code)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -12,7 +14,9 @@ from anychip.http.call_record import tell_error
 from anychip.refusal import near
 
 LIST = "/openapi.json"
-"""Where a server that has it lists its paths."""
+"""Where servers and routers list their paths."""
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_NAMED = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +107,23 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
+def wrong_field(error: msgspec.ValidationError, where: str = "") -> ApiError:
+    """400 for what does not fit its struct: names the field, also one that is missing or unknown.
+
+    where: the path of the object in the body, empty for the body itself.
+    """
+    told = str(error)
+    found, named = _PATH.search(told), _NAMED.search(told)
+    path = _joined(where, found[1] if found else "")
+    text = _PATH.sub("", told)
+    field = _joined(path, named[1] if named else "")
+    return bad_request(f"{path}: {text}" if path else text, field or None)
+
+
+def _joined(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
+
+
 def unavailable(message: str, code: str = "unavailable", retry_after: int = 1) -> ApiError:
     """503: the same request may succeed in `retry_after` seconds, or elsewhere."""
     return ApiError(503, message, type="service_unavailable", code=code, retry_after=retry_after)
@@ -144,9 +165,7 @@ def _instead(request: Request) -> str:
     """The path that may have been meant, or where to find those that there are."""
     paths = [r.path.replace(":path}", "}") for r in request.app.routes if isinstance(r, Route)]
     close = near(request.url.path, paths, alike=0.8)
-    if close:
-        return f"the nearest is {close}"
-    return f"GET {LIST} lists what there is" if LIST in paths else f"there are {', '.join(paths)}"
+    return f"the nearest is {close}" if close else f"GET {LIST} lists what there is"
 
 
 async def on_crash(request: Request, error: Exception) -> Response:

@@ -233,6 +233,8 @@ class ModelConfig:
             value = getattr(self, name)
             if not 0 < value <= limit:
                 raise CheckpointError(f"{name} is {value}; 1 to {limit} are possible")
+        if self.context_length == 1:
+            raise CheckpointError("context_length is 1; a prompt and its answer take 2 or more")
         if self.heads % self.kv_heads:
             raise CheckpointError(
                 f"{self.heads} attention heads cannot be shared by {self.kv_heads} key/value heads"

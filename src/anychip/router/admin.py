@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from anychip.flags import ConfigError
 from anychip.http.auth import caller_of, require_admin
 from anychip.http.body import read_body
-from anychip.http.errors import ApiError, bad_request
+from anychip.http.errors import ApiError, bad_request, wrong_field
 from anychip.http.relay import Passed, kept
 from anychip.http.stream import json_response
 from anychip.settings.router import WorkerPlace, tags_of, weight_of, worker_name, worker_url
@@ -23,6 +24,7 @@ from .looking import Unwell, error_text, object_in, short_answer
 from .worker import Worker
 
 _T = TypeVar("_T", bound=msgspec.Struct)
+_V = TypeVar("_V")
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,11 +45,24 @@ class AbortRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _read(request: Request, kind: type[_T]) -> _T:
     desk: Desk = request.app.state.desk
-    body = await read_body(request, desk.config.max_request_bytes)
+    return _decoded(await read_body(request, desk.config.max_request_bytes), kind)
+
+
+def _decoded(body: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise wrong_field(error) from error
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body: {error}") from error
+
+
+def _field(read: Callable[[str, str], _V], value: str, name: str) -> _V:
+    """A field as `read` takes it, or the error that names it."""
+    try:
+        return read(value, name)
+    except ConfigError as error:
+        raise bad_request(str(error), name) from error
 
 
 async def add_worker(request: Request) -> Response:
@@ -56,14 +71,16 @@ async def add_worker(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     desk.check_open(request)
     asked = await _read(request, NewWorker)
+    url = _field(worker_url, asked.url, "url")
+    host = url.partition("://")[2]
+    name = host if asked.name is None else _field(worker_name, asked.name, "name")
+    tags = _field(tags_of, "+".join(asked.tags), "tags")
+    weight = _field(weight_of, str(asked.weight), "weight")
     try:
-        url = worker_url(asked.url, "url")
-        name = url.partition("://")[2] if asked.name is None else worker_name(asked.name, "name")
-        tags = tags_of("+".join(asked.tags), "tags")
-        place = WorkerPlace(name, url, tags, weight_of(str(asked.weight), "weight"))
-        worker = desk.fleet.add(place)
+        worker = desk.fleet.add(WorkerPlace(name, url, tags, weight))
     except ConfigError as error:
-        raise bad_request(str(error)) from error
+        taken = "name" if name in desk.fleet.workers else "url"
+        raise bad_request(str(error), taken) from error
     return Response(msgspec.json.encode(told_of(desk, worker)), 201, media_type="application/json")
 
 
@@ -104,10 +121,7 @@ async def abort_request(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     desk.check_loop(request)
     body = await read_body(request, desk.config.max_request_bytes)
-    try:
-        asked = msgspec.json.decode(body, type=AbortRequest)
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"the body: {error}") from error
+    asked = _decoded(body, AbortRequest)
     if asked.abort_all == (asked.rid is not None):
         raise bad_request("send one of rid and abort_all: true", "rid")
     if asked.abort_all:

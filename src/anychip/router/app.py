@@ -20,6 +20,7 @@ from . import about, admin
 from .asking import ROUTED
 from .desk import Desk
 from .endpoints import about_response, routed
+from .openapi import openapi
 
 _GET, _POST = ["GET"], ["POST"]
 ROUTES = (
@@ -37,6 +38,7 @@ ROUTES = (
     Route("/ready", about.ready, methods=_GET),
     Route("/server_info", about.server_info, methods=_GET),
     Route("/metrics", about.metrics, methods=_GET),
+    Route("/openapi.json", openapi, methods=_GET),
 )
 
 route_of = partial(pattern_among, ROUTES)

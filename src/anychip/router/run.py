@@ -13,6 +13,7 @@ from anychip.config import RouterConfig
 from anychip.engine.messages import StartError
 from anychip.http.access_log import open_access_log
 from anychip.http.answering import answer, drain
+from anychip.http.descriptors import make_room
 from anychip.http.exposure import open_to_all
 from anychip.http.keys import Access, open_access
 from anychip.http.log_setup import set_up_log
@@ -47,6 +48,8 @@ def serve(config: RouterConfig) -> int:
     """
     rules = _rules(config)
     set_up_log(config.log_level, as_json=config.log_format == "json")
+    for warning in make_room(config.max_concurrent_requests, connections_a_call=2):
+        log.warning("%s", warning)
     try:
         return serve_until_signal(
             config.host, config.port, partial(run_router, config, rules=rules)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from anychip.contract.dtype import DType
 from anychip.contract.memory import Memory
 from anychip.contract.tensor import IndexPair, Tensor
 from anychip.plan import PREV, Row, StepPlan
-from anychip.run.plain_steps import PlainSteps, Written
+from anychip.run.plain_steps import PlainSteps
 from anychip.run.sections import (
     FLOAT_INPUTS,
     MASK,
@@ -26,6 +27,7 @@ from anychip.run.sections import (
 from anychip.run.shaping import NO_ENTRIES, Entries
 from anychip.run.sizes import KEPT, Sizes
 from anychip.run.tables import PageTables
+from anychip.run.watched import in_place
 
 _SCORED = Row(slot=-1, tokens=(), start=0, sample=False)
 """How a position is sampled whose token is there already: greedily, and nobody looks."""
@@ -89,7 +91,11 @@ def _put_entries(layout: Layout, entries: Entries) -> None:
 
 
 class Staging:
-    """Host words and device words of the largest step; each step fills a front part of both."""
+    """Host words and device words of the largest step; each step fills a front part of both.
+
+    Where the host writes the device's memory in place, both are the same.
+    plain: writes plain steps ahead; others may use the words meanwhile.
+    """
 
     def __init__(
         self,
@@ -104,14 +110,19 @@ class Staging:
         self._states = states
         words = staging_words(largest, states=states)
         self._memory, self._tables, self._page_size = memory, tables, page_size
+        self.buffer = memory.allocate(4 * words)
+        there = in_place(memory, Tensor((words,), DType.INT32, buffer=self.buffer))
         self._words: npt.NDArray[np.int32] = np.zeros(words, np.int32)
+        if there is not None:
+            self._words = np.frombuffer(there, np.int32)
+            self._words.fill(0)
+        self._target = self.buffer if there is None else None
         ahead: npt.NDArray[np.int32] = np.zeros(words, np.int32)
         self._counted = np.arange(largest.tokens + 1, dtype=np.int32)
-        self.buffer = memory.allocate(4 * words)
         self._layout = lru_cache(KEPT)(
-            lambda sizes: Layout(self._words, ahead, self.buffer, sizes, states=states)
+            lambda sizes: Layout(self._words, ahead, self._target, sizes, states=states)
         )
-        self._plain = PlainSteps(self._layout, tables, page_size, states=states)
+        self.plain = PlainSteps(self._layout, tables, page_size, states=states)
 
     def indices(self, sizes: Sizes) -> dict[str, IndexPair]:
         """Index pairs over the staging words."""
@@ -138,31 +149,12 @@ class Staging:
         """
         layout = self._layout(sizes)
         self._fill_any(plan, sizes, layout, sampled, entries)
-        self._memory.copy_in(layout.target, layout.source)
+        self.send(layout)
 
-    def write(self, plan: StepPlan, sizes: Sizes, before: StepPlan | None) -> Written:
-        """Write a plain step ahead, which `begin` has run: others may use the words meanwhile.
-
-        before: the step in front of it, where that is known.
-        """
-        return self._plain.write(plan, sizes, before)
-
-    def begin(
-        self, written: Written, drawn: memoryview[int], sampled: Callable[[], Sequence[int]]
-    ) -> None:
-        """Take over what was written, with the tokens of the step before, and queue its copy.
-
-        drawn: those tokens in the order of its rows. sampled: finds them by slot.
-        """
-        layout = written.layout
-        layout.source[:] = layout.ahead
-        if written.goes_on:
-            layout.tokens[:] = drawn[: len(written.slots)]
-        elif written.previous:
-            tokens = sampled()
-            for place, slot in written.previous:
-                layout.tokens[place] = tokens[slot]
-        self._memory.copy_in(layout.target, layout.source)
+    def send(self, layout: Layout) -> None:
+        """Queue the copy of a step's words, but for the masks, to the device."""
+        if layout.target is not None:
+            self._memory.copy_in(layout.target, layout.source)
 
     def _fill_any(
         self,
@@ -197,7 +189,8 @@ class Staging:
         """Queue their copy to the device, behind what runs."""
         section = self._layout(sizes).mask
         assert section is not None, "the step has no masks"
-        self._memory.copy_in(self._device(section), self._host(section))
+        if self._target is not None:
+            self._memory.copy_in(self._device(section), self._host(section))
 
     def _fill_tokens(
         self, rows: tuple[Row, ...], sizes: Sizes, arrays: dict[str, npt.NDArray[np.int32]]

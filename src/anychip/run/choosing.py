@@ -100,7 +100,7 @@ def _sampling(plan: StepPlan) -> Iterator[tuple[int, Row]]:
 
 
 @dataclass(frozen=True)
-class Told:
+class StepLogprobs:
     """What a step found out of each logit row: logprob and rank [R], likeliest tokens [R, N]."""
 
     logprobs: npt.NDArray[np.float32]
@@ -115,12 +115,12 @@ class Told:
         return TokenLogprob(self.logprobs[index].item(), self.ranks[index].item(), likeliest)
 
 
-def read_told(program: StepProgram, memory: Memory) -> Told:
+def read_logprobs(program: StepProgram, memory: Memory) -> StepLogprobs:
     """Wait for the probabilities of a step."""
     results = program.results
     rows = results["logprob"].shape[0]
     top = results["top_ids"].shape[1] if "top_ids" in results else 0
-    told = Told(
+    told = StepLogprobs(
         np.zeros(rows, np.float32),
         np.zeros(rows, np.int32),
         np.zeros((rows, top), np.float32),
@@ -135,7 +135,7 @@ def read_told(program: StepProgram, memory: Memory) -> Told:
 
 
 def share_out(
-    plan: StepPlan, told: Told
+    plan: StepPlan, told: StepLogprobs
 ) -> tuple[dict[int, TokenLogprob], dict[int, tuple[TokenLogprob, ...]]]:
     """Probabilities of sampled tokens, and of those that were to be scored, by row of the plan."""
     logprobs, scores = {}, {}

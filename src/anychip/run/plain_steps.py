@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from anychip.plan import PREV, StepPlan
+from anychip.run.programs import StepProgram
 from anychip.run.sections import FLOAT_INPUTS, Layout
 from anychip.run.sizes import Sizes
 from anychip.run.tables import PageTables
@@ -27,6 +29,21 @@ class Written(msgspec.Struct, frozen=True):
     version: int
     goes_on: bool
     previous: list[tuple[int, int]]
+
+    def take_over(self, sampled: Sequence[int]) -> None:
+        """Put the tokens of the step before where they belong. sampled: by slot."""
+        for place, slot in self.previous:
+            self.layout.tokens[place] = sampled[slot]
+
+
+class Ready(NamedTuple):
+    """What a plain step needs that has the sizes of the last: its program, and where the host
+    finds what it sampled. copied: the same as bytes, where it has to be copied there."""
+
+    layout: Layout
+    program: StepProgram
+    drawn: memoryview[int]
+    copied: memoryview | None
 
 
 class PlainSteps:
@@ -51,7 +68,7 @@ class PlainSteps:
     def write(self, plan: StepPlan, sizes: Sizes, before: StepPlan | None) -> Written:
         """Write a step whose changes the page tables have already.
 
-        before: the plan of the step before, whose tokens PREV stands for; None: not known.
+        before: the plan of the step in front of it, whose tokens PREV stands for; None: not known.
         """
         layout, last, rows = self._layout(sizes), self._last, plan.rows
         slots = [row.slot for row in rows]

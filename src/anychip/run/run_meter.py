@@ -18,7 +18,7 @@ the runner looks, and a pool's are as much work as it has blocks."""
 
 
 class RunMeter:
-    """One runner's counts. Nothing here raises."""
+    """One runner's counts. Nothing here raises. looks_at: when `look` is due."""
 
     def __init__(self, memory: Memory, host: HostTraffic) -> None:
         self.figures = RunFigures()
@@ -26,23 +26,28 @@ class RunMeter:
         empty = empty_slots(type(memory))
         self._has_pool, self._has_traffic = "statistics" not in empty, "traffic" not in empty
         self._guard = Guard("the runner")
-        self._looked = -math.inf
+        self.looks_at = -math.inf
 
-    def on_chip(self, begun: float) -> None:
-        """Launches, copies or a wait ended that began at `begun` (`time.monotonic`)."""
-        self.figures.chip_seconds += time.monotonic() - begun
-
-    def ran(self, begun: float, shapes: Shapes, timed: TimedSteps) -> None:
-        """A step that began at `begun` is over."""
-        now = time.monotonic()
+    def follow(self, shapes: Shapes, timed: TimedSteps) -> None:
+        """Tell what these have counted, and will; and what ran on the host."""
         found = self.figures
-        found.seconds += now - begun
         found.masks, found.operators = shapes.masks.seconds, timed.operators
         found.host_calls, found.host_bytes = self._host.calls, self._host.nbytes
-        if now - self._looked >= MEMORY_EVERY_S:
-            self._looked = now
-            self._guard(self._look)
-            found.errors = self._guard.errors
+
+    def ran(self, begun: float, on_chip: float) -> None:
+        """A step that began at `begun` (`time.monotonic`) is over. on_chip: seconds of it in
+        launches, copies and waits."""
+        now = time.monotonic()
+        self.figures.seconds += now - begun
+        self.figures.chip_seconds += on_chip
+        if now >= self.looks_at:
+            self.look(now)
+
+    def look(self, now: float) -> None:
+        """Look at pool and traffic, as is due at `looks_at`."""
+        self.looks_at = now + MEMORY_EVERY_S
+        self._guard(self._look)
+        self.figures.errors = self._guard.errors
 
     def _look(self) -> None:
         if self._has_pool:

@@ -18,18 +18,18 @@ from anychip.ops.host import HostTraffic
 from anychip.plan import NOT_EMITTED, NOT_SAMPLED, CacheLimits, Row, StepPlan, StepResult
 from anychip.run.batch import Staging, one_logit_each
 from anychip.run.cache import allocate_cache, allocate_states, free_cache, free_states
-from anychip.run.choosing import Shapes, read_told, share_out
+from anychip.run.choosing import Shapes, read_logprobs, share_out
 from anychip.run.host_pages import HostPages
 from anychip.run.memory_plan import StepLimits, largest_sizes
 from anychip.run.model_plan import Decide, ModelPlan
-from anychip.run.plain_steps import Written
+from anychip.run.plain_steps import Ready, Written
 from anychip.run.programs import Programs, StepProgram
 from anychip.run.run_meter import RunMeter
-from anychip.run.sections import staging_words
-from anychip.run.sizes import Sizes, sizes_of
+from anychip.run.sections import Layout, staging_words
+from anychip.run.sizes import Sizes, plain_sizes, sizes_of
 from anychip.run.tables import PageTables
-from anychip.run.timed_run import TimedSteps, Told, run_timed
-from anychip.run.watched import StepWatch, WatchedMemory, Watching
+from anychip.run.timed_run import TellCall, TimedSteps, run_timed
+from anychip.run.watched import StepWatch, WatchedMemory, Watching, in_place
 from anychip.run.weights import DeviceWeights
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Runner:
         self._chip, self._plan, self._weights = chip, plan, weights
         self._page_size, self._most_pages = plan.group.page_size, plan.most_pages
         self.watching = Watching()
+        self._unwatched = chip.memory
         self._memory = WatchedMemory(chip.memory, self.watching)
         self._tables = PageTables(limits.max_running, plan.most_pages)
         steps = StepLimits(limits.max_running, limits.step_tokens)
@@ -82,7 +83,9 @@ class Runner:
         self._before: tuple[tuple[Row, ...], Sequence[int]] = (), ()  # that one's
         self._begun: StepPlan | None = None  # the last one whose numbers are on their way
         self._written: Written | None = None
-        self._drawn = memoryview(array("i", [0] * self._largest.samples))
+        self._tokens = memoryview(array("i", [0] * self._largest.samples))
+        self._drawn = self._tokens[:0]  # those of the step before, in the order of its rows
+        self._ready: Ready | None = None
         self.host_traffic = HostTraffic()
         self.meter = RunMeter(chip.memory, self.host_traffic)
         self.timed = TimedSteps()
@@ -94,12 +97,54 @@ class Runner:
         """Compute one step and wait for its tokens. Raises ChipError."""
         begun, watch = time.monotonic(), self.watching.watch
         try:
-            result = self._run(plan, watch)
+            if plan.moves:
+                self._host_pages.run(plan.moves)
+            if plan.plain:
+                return self._run_plain(plan, begun, watch)
+            return self._run_shaped(plan, begun, watch)
         finally:
             if watch is not None:
                 watch.step(plan, begun, time.monotonic())
-        self.meter.ran(begun, self.shapes, self.timed)
-        return result
+
+    def _run_plain(self, plan: StepPlan, begun: float, watch: StepWatch | None) -> StepResult:
+        """What most steps are, one like the one before, and what the next one waits for.
+
+        All that it needs is in here: behind a step, whose weights went through the caches, each
+        function that is called has its code fetched from memory.
+        """
+        written = self._written
+        if written is None or written.plan is not plan:
+            written = self._write(plan, self._begun)
+        layout, ready = written.layout, self._ready
+        layout.source[:] = layout.ahead
+        if written.goes_on:
+            layout.tokens[:] = self._drawn
+        elif written.previous:
+            written.take_over(self._by_slot())
+        self._begun, launched = plan, time.monotonic()
+        whole = watch is None and self.checker is None and self.timed.left != 1
+        if whole and ready is not None and ready.layout is layout:
+            self.timed.left -= 1
+            if layout.target is not None:
+                self._unwatched.copy_in(layout.target, layout.source)
+            for launch in ready.program.launches:
+                launch()
+            if ready.copied is not None:
+                self._unwatched.copy_out(ready.program.tokens, ready.copied)
+            self.last, self._drawn = ready.program, ready.drawn
+        else:
+            self._run_anew(plan, written, watch)
+        read, tokens = time.monotonic(), tuple(self._drawn)
+        self._before = plan.rows, tokens
+        if min(tokens) < 0:  # no number to choose by: the next step may be on its way already
+            self._before = plan.rows, usable(tokens)
+            self._drawn = memoryview(array("i", self._before[1]))
+        figures, now = self.meter.figures, time.monotonic()
+        figures.seconds += now - begun
+        figures.chip_seconds += read - launched
+        if now >= self.meter.looks_at:
+            self.meter.look(now)
+        return StepResult(tokens=tokens)
 
     def stage(self, plan: StepPlan) -> None:
         """Write the numbers of a step that `run` is given next, where that can be done already.
@@ -114,40 +159,44 @@ class Runner:
     def _write(self, plan: StepPlan, before: StepPlan | None) -> Written:
         if plan.changes:
             self._tables.apply(plan.changes)
-        sizes = sizes_of(plan, self._page_size, self._most_pages)
-        return self._staging.write(plan, sizes, before)
+        sizes = plain_sizes(plan, self._page_size, self._most_pages)
+        return self._staging.plain.write(plan, sizes, before)
 
-    def _run(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
-        if plan.moves:
-            self._host_pages.run(plan.moves)
-        if not plan.plain:
-            return self._run_shaped(plan, watch)
-        written = self._written
-        if written is None or written.plan is not plan:
-            written = self._write(plan, self._begun)
-        self._staging.begin(written, self._drawn, self._by_slot)
-        self._begun, begun = plan, time.monotonic()
-        program = self.last = self._compute(plan, written.sizes, watch)
-        tokens = tuple(self._read_tokens(program, written.sizes))
-        self.meter.on_chip(begun)
-        self._before = plan.rows, tokens
-        return StepResult(tokens=tokens)
+    def _run_anew(self, plan: StepPlan, written: Written, watch: StepWatch | None) -> None:
+        """The plain step that is written, where it is not one more like the last, or looked at."""
+        layout, sizes = written.layout, written.sizes
+        self._staging.send(layout)
+        program = self.last = self._compute(plan, sizes, watch)
+        self._drawn = self._read_tokens(program, sizes)
+        self.meter.follow(self.shapes, self.timed)
+        if self.checker is None and not self.host_traffic.calls:
+            self._ready = self._ready_for(layout, program)
 
-    def _run_shaped(self, plan: StepPlan, watch: StepWatch | None) -> StepResult:
+    def _ready_for(self, layout: Layout, program: StepProgram) -> Ready:
+        there = in_place(self._memory, program.tokens)
+        if there is not None:
+            return Ready(layout, program, there.cast("i"), None)
+        drawn = memoryview(array("i", self._drawn))
+        return Ready(layout, program, drawn, drawn.cast("B"))
+
+    def _run_shaped(self, plan: StepPlan, begun: float, watch: StepWatch | None) -> StepResult:
         """One that is not plain."""
         if plan.changes:
             self._tables.apply(plan.changes)
         sizes = self._fill_shaped(plan)
-        self._begun, begun = plan, time.monotonic()
+        self._begun, launched = plan, time.monotonic()
         program = self.last = self._compute(plan, sizes, watch)
         drawn = self._read_tokens(program, sizes).tolist()
-        self.meter.on_chip(begun)
+        read = time.monotonic()
         tokens = emitted(plan, tokens_of_rows(plan, drawn))
-        self._before = plan.rows, tokens
-        return self._result(plan, program, sizes, tokens)
+        self._before = plan.rows, usable(tokens)
+        result = self._result(plan, program, sizes, tokens)
+        self.meter.follow(self.shapes, self.timed)
+        self.meter.ran(begun, read - launched)
+        return result
 
     def _by_slot(self) -> list[int]:
-        """The tokens of the step before."""
+        """The tokens of the step before, as `usable` has them."""
         rows, tokens = self._before
         for row, token in zip(rows, tokens, strict=True):
             self._sampled[row.slot] = token
@@ -189,7 +238,7 @@ class Runner:
                 program.run_late()
         return program
 
-    def _wants_operators(self, watch: StepWatch | None) -> Told | None:
+    def _wants_operators(self, watch: StepWatch | None) -> TellCall | None:
         """Who is told of each operator of this step; None, mostly: nobody."""
         if watch is not None and watch.operators:
             return watch.operator
@@ -208,14 +257,14 @@ class Runner:
         forced, errors = self.shapes.take(plan, tokens)
         if sizes.choice.top < 0:
             return StepResult(tokens=tokens, forced=forced, errors=errors)
-        logprobs, scores = share_out(plan, read_told(program, self._memory))
+        logprobs, scores = share_out(plan, read_logprobs(program, self._memory))
         return StepResult(
             tokens=tokens, forced=forced, errors=errors, logprobs=logprobs, scores=scores
         )
 
     def _read_tokens(self, program: StepProgram, sizes: Sizes) -> memoryview[int]:
         """What each logit row sampled, until the next step."""
-        tokens = self._drawn[: sizes.samples]
+        tokens = self._tokens[: sizes.samples]
         if sizes.samples:
             self._memory.copy_out(program.tokens, tokens.cast("B"))
         else:
@@ -244,6 +293,7 @@ class Runner:
         self._largest = self._largest._replace(choice=choice)
         self._staging = self._stage(self._allocated)
         self._programs.forget()
+        self._ready = None
 
     def _operands(self, sizes: Sizes) -> Operands:
         return Operands(
@@ -260,6 +310,7 @@ class Runner:
     def close(self) -> None:
         """Give back the device's memory, the weights included; tell what was counted."""
         self.shapes.close()
+        self._ready, self._drawn = None, self._tokens[:0]  # or they would keep the memory
         traffic = self.host_traffic
         if traffic.calls:
             log.info("host operators: %d calls, %d bytes moved", traffic.calls, traffic.nbytes)
@@ -276,6 +327,13 @@ def emitted(plan: StepPlan, tokens: list[int]) -> tuple[int, ...]:
         token if row.emit == NOT_EMITTED or token == NOT_SAMPLED else row.emit
         for row, token in zip(plan.rows, tokens, strict=True)
     )
+
+
+def usable(tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """What the next step may compute with: token 0 where a row sampled none. Such a request has
+    ended, its row in a step that is planned already is surplus, and its neighbours are not.
+    """
+    return tokens if min(tokens) >= 0 else tuple(max(token, 0) for token in tokens)
 
 
 def tokens_of_rows(plan: StepPlan, drawn: list[int]) -> list[int]:

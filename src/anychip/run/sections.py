@@ -102,13 +102,19 @@ class Layout:
     arrays: over the words, by name; floats: the sampler's, seen as float32. views: over those
     ahead, without numpy, whose calls cost much where few numbers are written. mask: where the
     rows' masks lie; None: there are none. source, ahead: both as bytes, without masks. tokens: in
-    the words. target: where they go on the device.
+    the words. target: where they go on the device; None: the words are the device's.
     """
 
     __slots__ = ("ahead", "arrays", "floats", "mask", "source", "target", "tokens", "views")
 
     def __init__(
-        self, words: Words, ahead: Words, buffer: Buffer, sizes: Sizes, *, states: bool = False
+        self,
+        words: Words,
+        ahead: Words,
+        buffer: Buffer | None,
+        sizes: Sizes,
+        *,
+        states: bool = False,
     ) -> None:
         found = sections(sizes, states=states)
         self.mask = found.pop(MASK, None)
@@ -119,6 +125,6 @@ class Layout:
         self.views = {n: view.data for n, view in views.items()}
         self.views |= {n: views[n].view(np.float32).data for n in self.floats}
         self.tokens = self.arrays["tokens"].data
-        self.target = Tensor((count,), DType.INT32, buffer=buffer)
+        self.target = None if buffer is None else Tensor((count,), DType.INT32, buffer=buffer)
         self.source = words[:count].view(np.uint8).data
         self.ahead = ahead[:count].view(np.uint8).data

@@ -61,7 +61,7 @@ def sizes_of(
     entries, mask_words: what those rows need whose logits are shaped.
     """
     if plan.plain:
-        return _plain_sizes(plan, page_size, most_pages)
+        return plain_sizes(plan, page_size, most_pages)
     longest = max(row.start + len(row.tokens) for row in plan.rows)
     wanted = max(_top(row) for row in plan.rows)
     return Sizes(
@@ -78,7 +78,8 @@ def sizes_of(
     )
 
 
-def _plain_sizes(plan: StepPlan, page_size: int, most_pages: int) -> Sizes:
+def plain_sizes(plan: StepPlan, page_size: int, most_pages: int) -> Sizes:
+    """Sizes of one that is plain."""
     count, last, choice = len(plan.rows), 0, GREEDY
     for row in plan.rows:
         if row.start > last:

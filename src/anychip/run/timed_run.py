@@ -16,12 +16,12 @@ from anychip.run.programs import KeptCall, StepProgram
 FIRST_WITHIN = 32
 """The first step is timed after so many at the latest, so that a short run has figures too."""
 
-Told = Callable[[KeptCall, float, float], None]
+TellCall = Callable[[KeptCall, float, float], None]
 """(call, begin, end): seconds of `time.monotonic`."""
 
 
 def run_timed(
-    program: StepProgram, queue: Queue, before_late: Callable[[], None], told: Told
+    program: StepProgram, queue: Queue, before_late: Callable[[], None], told: TellCall
 ) -> None:
     """Run a bound step unrolled, whatever the chip captured of it: the same calls, one by one.
 
@@ -43,21 +43,25 @@ def run_timed(
 
 
 class TimedSteps:
-    """Which steps are timed, and what was found. every: one of so many steps; 0: none."""
+    """Which steps are timed, and what was found. every: one of so many steps; 0: none.
+
+    left: steps until the next one that is, this one included; 1: it is the next. Whoever runs a
+    step without asking counts it off.
+    """
 
     def __init__(self, every: int = 0) -> None:
         self.operators: dict[str, OperatorFigures] = {}
         self.every = every
-        self._left = min(every, FIRST_WITHIN)
+        self.left = min(every, FIRST_WITHIN)
 
     def is_due(self) -> bool:
         """Count a step; whether it is to be timed."""
         if not self.every:
             return False
-        self._left -= 1
-        if self._left > 0:
+        self.left -= 1
+        if self.left > 0:
             return False
-        self._left = self.every
+        self.left = self.every
         return True
 
     def told(self, call: KeptCall, begun: float, ended: float) -> None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from anychip.contract.layer import empty_slots
 from anychip.contract.memory import Memory, MemoryInfo
 from anychip.contract.tensor import Buffer, Tensor
 from anychip.plan import StepPlan
@@ -40,40 +41,50 @@ class Watching:
 
 
 class WatchedMemory(Memory):
-    """A device's memory; whoever watches is told of the copies that go through it."""
+    """A device's memory; whoever watches is told of the copies that go through it.
+
+    inner: that memory, for what is not watched.
+    """
 
     def __init__(self, memory: Memory, watching: Watching) -> None:
-        self._memory, self._watching = memory, watching
+        self.inner, self._watching = memory, watching
         self.alignment, self.unified = memory.alignment, memory.unified
 
     def allocate(self, nbytes: int) -> Buffer:
         """As the device's."""
-        return self._memory.allocate(nbytes)
+        return self.inner.allocate(nbytes)
 
     def free(self, buffer: Buffer) -> None:
         """As the device's."""
-        self._memory.free(buffer)
+        self.inner.free(buffer)
 
     def copy_in(self, target: Tensor, source: memoryview) -> None:
         """As the device's; where it only queues the copy, the time is that of queueing."""
         watch = self._watching.watch
         if watch is None:
-            self._memory.copy_in(target, source)
+            self.inner.copy_in(target, source)
             return
         begun = time.monotonic()
-        self._memory.copy_in(target, source)
+        self.inner.copy_in(target, source)
         watch.copy(source.nbytes, begun, time.monotonic(), into=True)
 
     def copy_out(self, source: Tensor, target: memoryview) -> None:
         """As the device's; the time holds the wait for what was queued before."""
         watch = self._watching.watch
         if watch is None:
-            self._memory.copy_out(source, target)
+            self.inner.copy_out(source, target)
             return
         begun = time.monotonic()
-        self._memory.copy_out(source, target)
+        self.inner.copy_out(source, target)
         watch.copy(target.nbytes, begun, time.monotonic(), into=False)
 
     def info(self) -> MemoryInfo:
         """As the device's."""
-        return self._memory.info()
+        return self.inner.info()
+
+
+def in_place(memory: Memory, tensor: Tensor) -> memoryview | None:
+    """The bytes of a tensor where the host reads and writes them as they lie; None where they have
+    to be copied. Raises ChipError."""
+    inner = memory.inner if isinstance(memory, WatchedMemory) else memory
+    return None if "host_view" in empty_slots(type(inner)) else inner.host_view(tensor)

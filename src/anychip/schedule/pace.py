@@ -32,6 +32,9 @@ FIRST_TOKENS = 64
 ALONE = 3
 """Steps that decode alone, whose median is what decoding takes."""
 
+SETTLED_AT_ONCE = 64
+"""Steps that decoded alone and wait to be counted at the most."""
+
 LEAST_TOKENS = 4
 """Prefill tokens of a mixed step."""
 
@@ -52,12 +55,14 @@ class Pace:
         self._mixed_steps = 0
         self._saved_s = 0.0
         self._weight = 1.0
+        self._unsettled: list[float] = []  # steps that decoded alone, not counted yet
 
     def prefill_tokens(self, decoding: int, prefilling: int) -> int | None:
         """Return how many prefill tokens the next step may have; None: any number.
 
         decoding, prefilling: how many requests want the next token, and how many a prefill.
         """
+        self._settle()
         if not decoding or not prefilling or not (self._alone or self._per_token):
             return None
         if not self._alone or self._mixed_steps >= MEASURE_EVERY:
@@ -73,12 +78,12 @@ class Pace:
     def measured(self, decoding: int, prefill_tokens: int, seconds: float) -> None:
         """Take in what a step took. decoding: its rows with one token of a running answer."""
         if not prefill_tokens:
-            alone = self._alone
-            alone.append(seconds)
-            self._alone_s = sorted(alone)[1] if len(alone) == ALONE else median(alone)
-            self._mixed_steps = 0
-            self._save(0.0)
-        elif decoding:
+            self._unsettled.append(seconds)
+            if len(self._unsettled) == SETTLED_AT_ONCE:
+                self._settle()
+            return
+        self._settle()
+        if decoding:
             self._mixed_steps += 1
             if self._alone:
                 extra = max(0.0, seconds - self._alone_s)
@@ -86,6 +91,15 @@ class Pace:
                 self._save(max(extra, self._burst_s))  # however much of it was used
         elif not self._per_token:
             self._per_token.append(seconds / prefill_tokens)
+
+    def _settle(self) -> None:
+        """Count the steps that decoded alone: nobody asks behind most of them."""
+        for seconds in self._unsettled:
+            self._alone.append(seconds)
+            self._alone_s = median(self._alone)
+            self._mixed_steps = 0
+            self._save(0.0)
+        self._unsettled.clear()
 
     @property
     def _earned_s(self) -> float:

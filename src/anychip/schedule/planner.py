@@ -80,7 +80,7 @@ class Planner:
                 return None  # it has forced tokens, which would wait for ever
         if at_page_end and at_page_end > state.store.available:
             return None
-        if urgent_victims(state):
+        if state.preempts and urgent_victims(state):
             return None
         self._decode(decoding)
         if state.prefilling or state.queue:

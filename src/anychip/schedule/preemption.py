@@ -13,7 +13,7 @@ def urgent_victims(state: State) -> list[Sequence]:
     Retract them before the step's rows are chosen: whoever is retracted has none in it.
     """
     preempt_from = state.options.preempt_from
-    if state.options.policy != "priority" or preempt_from is None:
+    if not state.preempts or preempt_from is None:
         return []
     if state.admission_blocked or not state.queue:
         return []

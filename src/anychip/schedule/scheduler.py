@@ -131,7 +131,7 @@ class Scheduler:
         state.now = self._clock()
         if state.hooks.force_retract_every and retraction_is_forced(state):
             return None
-        if someone_is_overdue(state, state.options, state.now):
+        if state.has_deadlines and someone_is_overdue(state, state.options, state.now):
             return None
         if self._flights[0].plan.moves:  # where it fails nothing that is cached can be trusted
             return None
@@ -170,7 +170,8 @@ class Scheduler:
             self._land(sequence, plan.rows[index], index, result)
         if self._aborting:
             self._end_aborted()
-        return self.take_outputs()
+        outputs, state.outbox = state.outbox, []
+        return outputs
 
     def fail(self, plan: StepPlan, message: str) -> list[StepOutput]:
         """End every request of a step that failed; the others go on. Nothing it wrote is cached.

@@ -68,6 +68,7 @@ class State:
     admission_blocked: those that wait were tried and none can start; nothing happened since that
     could change it, so they are not tried again. waits_for: what kept the first of them from
     starting when they were last tried. now: the clock's time at this step.
+    has_deadlines, preempts: whether time may end a request, or a higher priority drive it out.
     arrivals: requests that came so far. beginners: those that may be part of a burst, by the time
     of their first token, in its order.
     """
@@ -104,6 +105,8 @@ class State:
         self.counters = Counters()
         self.admission_blocked = False
         self.waits_for = TOKENS
+        self.has_deadlines = (options.waiting_timeout_s, options.running_timeout_s) != (None, None)
+        self.preempts = options.policy == "priority" and options.preempt_from is not None
 
     def running(self) -> list[Sequence]:
         """Return those that hold a slot."""

@@ -23,7 +23,7 @@ from anychip.sdkbase.guesses import guesses_in_use
 from anychip.sdkbase.places import paths_of
 from anychip.sdkbase.sdk import Sdk
 from anychip.sdkbase.table import matrix, rows
-from anychip.sdkbase.versions import Told, origins
+from anychip.sdkbase.versions import ToldVersion, origins
 
 LOG = logging.getLogger("anychip.chip")
 NATIVE = Path(__file__).with_name("native")
@@ -86,11 +86,11 @@ class SdkBuild(Build, abstract=True):
         """Path of the vendor's tool; empty where there is none."""
         return ""
 
-    def _version_files(self) -> dict[str, Told]:
+    def _version_files(self) -> dict[str, ToldVersion]:
         """What the packages' version files say: a change of one compiles the shim again."""
         raise NotImplementedError
 
-    def _versions_called(self) -> dict[str, Told]:
+    def _versions_called(self) -> dict[str, ToldVersion]:
         """What libraries and tools say when they are called."""
         raise NotImplementedError
 
@@ -249,9 +249,11 @@ class SdkBuild(Build, abstract=True):
         return Finding("SDK", Verdict.BAD, text, step)
 
     @cached_property
-    def _told(self) -> dict[str, Told]:
-        marked = {"SDK": Told("simulated", self._terms.form.mark)} if self.sdk.simulated else {}
-        compiler = {"compiler": Told(shop.compiler_version(self._terms.chip), "--version")}
+    def _told(self) -> dict[str, ToldVersion]:
+        marked = (
+            {"SDK": ToldVersion("simulated", self._terms.form.mark)} if self.sdk.simulated else {}
+        )
+        compiler = {"compiler": ToldVersion(shop.compiler_version(self._terms.chip), "--version")}
         return {**marked, **self._version_files(), **self._versions_called(), **compiler}
 
 

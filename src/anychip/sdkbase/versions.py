@@ -18,14 +18,14 @@ CHILD_SECONDS, TOOL_SECONDS = 60.0, 30.0
 VERSION_LINE = r"(?im)^\s*version\s*[:=]\s*(\S+)"
 
 
-class Told(NamedTuple):
+class ToldVersion(NamedTuple):
     """version: empty where none was told; whence then says why as well."""
 
     version: str
     whence: str
 
 
-def told_by_file(folders: Iterable[Path], pattern: str = VERSION_LINE) -> Told:
+def told_by_file(folders: Iterable[Path], pattern: str = VERSION_LINE) -> ToldVersion:
     """By the first file `version` or `version.txt` in these folders that fits the pattern: its
     first group."""
     folders = tuple(folders)
@@ -33,11 +33,11 @@ def told_by_file(folders: Iterable[Path], pattern: str = VERSION_LINE) -> Told:
         if os.path.isfile(file):
             said = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"))
             if said is not None:
-                return Told(said[1], str(file))
-    return Told("", f"no version file in {', '.join(map(str, folders)) or 'any folder'}")
+                return ToldVersion(said[1], str(file))
+    return ToldVersion("", f"no version file in {', '.join(map(str, folders)) or 'any folder'}")
 
 
-def told_by_calls(order: Sequence[Path], calls: Mapping[str, str]) -> dict[str, Told]:
+def told_by_calls(order: Sequence[Path], calls: Mapping[str, str]) -> dict[str, ToldVersion]:
     """By C functions of libraries that are loaded in this order in a child process.
 
     calls: name -> `function:numbers` (two uint32_t*), `function:text` (char*, unsigned size), with
@@ -48,23 +48,23 @@ def told_by_calls(order: Sequence[Path], calls: Mapping[str, str]) -> dict[str, 
         said = run_in_child(f"{__name__}:ask", question, CHILD_SECONDS)
     except ChildFailed as error:
         first = next(iter(calls))
-        told = dict.fromkeys(calls, Told("", f"as {first}"))
-        return told | {first: Told("", f"the process that calls {calls[first]}: {error}")}
-    return {name: Told(*answer) for name, answer in said.items()}
+        told = dict.fromkeys(calls, ToldVersion("", f"as {first}"))
+        return told | {first: ToldVersion("", f"the process that calls {calls[first]}: {error}")}
+    return {name: ToldVersion(*answer) for name, answer in said.items()}
 
 
-def told_by_tool(command: Sequence[str], pattern: str) -> Told:
+def told_by_tool(command: Sequence[str], pattern: str) -> ToldVersion:
     """By what a program prints: the first group of the pattern. A tool that hangs is ended."""
     line = " ".join(command)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Told("", f"{line}: {error}")
+        return ToldVersion("", f"{line}: {error}")
     said = re.search(pattern, done.stdout)
-    return Told(said[1], line) if said else Told("", f"{line} printed none")
+    return ToldVersion(said[1], line) if said else ToldVersion("", f"{line} printed none")
 
 
-def origins(told: Mapping[str, Told]) -> Finding:
+def origins(told: Mapping[str, ToldVersion]) -> Finding:
     """One finding: each version with where it is from; unknown where one is not told."""
     text = "; ".join(f"{n} {t.version or 'not told'} ({t.whence})" for n, t in told.items())
     silent = ", ".join(name for name, t in told.items() if not t.version)

@@ -47,7 +47,7 @@ def choice_of(given: object) -> tuple[str, str | None]:
     """`tool_choice` of a chat: what it says, and the tool's name. ApiError 400 otherwise."""
     if given is None or isinstance(given, str):
         if given not in (None, *_CHOICES):
-            text = f"tool_choice is {given!r}; use auto, none, required or an object"
+            text = f"tool_choice is {given[:40]!r}; use auto, none, required or an object"
             raise bad_request(text, "tool_choice")
         return given or "auto", None
     kind = kind_of(given, "tool_choice")

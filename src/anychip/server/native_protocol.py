@@ -8,35 +8,19 @@ import msgspec
 
 from anychip.server.openai_protocol import NotYet
 from anychip.server.origin import OriginFields
+from anychip.server.sampling import SharedFields
 
 DEFAULT_MAX_TOKENS = 128
 """SGLang's default of /generate."""
 
 
-class NativeSampling(msgspec.Struct, frozen=True, kw_only=True):
+class NativeSampling(SharedFields, frozen=True, kw_only=True):
     """`sampling_params` of /generate. Null is the default for every field."""
 
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
     sampling_seed: int | None = None
     n: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    stop_regex: str | list[str] | None = None
-    skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool | None = None
-    no_stop_trim: bool | None = None
     json_schema: str | dict[str, Any] | bool | None = None
     regex: str | None = None
     ebnf: str | None = None

@@ -12,8 +12,7 @@ from anychip.request import NO_LOGPROBS
 from anychip.server.generation import Usage as Counts
 from anychip.server.grammar_fields import wish_of
 from anychip.server.logprobs import ChatLogprobs, CompletionLogprobs, PromptLogprobs
-from anychip.server.origin import OriginFields
-from anychip.server.sampling import Sampling, check_logprobs, shared_settings
+from anychip.server.sampling import Sampling, SharedFields, check_logprobs, shared_settings
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,31 +21,16 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_usage: bool = False
 
 
-class SamplingFields(OriginFields, frozen=True, kw_only=True):
-    """How tokens are chosen and where an answer ends, as completions and responses spell it.
+class SamplingFields(SharedFields, frozen=True, kw_only=True):
+    """How tokens are chosen and where an answer ends, as completions and responses spell it, and
+    where the call comes from, as in `OriginFields`: no struct has two bases."""
 
-    logit_bias: by token id, written as a text.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
+    rid: str | None = None
+    cache_salt: str | None = None
+    extra_key: str | None = None
+    priority: int | None = None
     min_tokens: int | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    stop_regex: str | list[str] | None = None
-    skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool | None = None
-    no_stop_trim: bool | None = None
 
 
 class CallFields(SamplingFields, frozen=True, kw_only=True):

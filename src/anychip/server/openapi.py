@@ -26,6 +26,7 @@ from anychip.server.sampling import (
     MAX_STOP_IDS,
     MAX_STOPS,
     MOST_BIAS,
+    REPETITION,
 )
 from anychip.server.service import Service
 from anychip.server.validation import HARMLESS, MAX_RID_CHARS
@@ -44,7 +45,7 @@ _LIMITS: Mapping[str, Schema] = {
     "best_of": {"minimum": 1, "maximum": MAX_N},
     "frequency_penalty": _PENALTY,
     "presence_penalty": _PENALTY,
-    "repetition_penalty": {"exclusiveMinimum": 0, "maximum": 2},
+    "repetition_penalty": {"minimum": REPETITION[0], "maximum": REPETITION[1]},
     "logit_bias": {
         "propertyNames": {"pattern": "^[0-9]+$"},
         "maxProperties": MAX_BIASED,

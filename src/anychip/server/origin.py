@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from anychip.http.errors import bad_request
@@ -35,6 +37,26 @@ class OriginFields(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
 
 
+class HasOrigin(Protocol):
+    """`OriginFields`, or a body with the same fields."""
+
+    @property
+    def rid(self) -> str | None:
+        """The client's id for the call."""
+
+    @property
+    def cache_salt(self) -> str | None:
+        """As in OriginFields."""
+
+    @property
+    def extra_key(self) -> str | None:
+        """As in OriginFields."""
+
+    @property
+    def priority(self) -> int | None:
+        """As in OriginFields."""
+
+
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine and the log are told about where a call comes from.
 
@@ -53,7 +75,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return repr(self.rid) if self.tenant is None else f"{self.rid!r} of {self.tenant}"
 
 
-def origin_of(call: OriginFields, tenant: str | None, prefix: str) -> Origin:
+def origin_of(call: HasOrigin, tenant: str | None, prefix: str) -> Origin:
     """The checked fields. ApiError 400. prefix: of an id that the server gives."""
     for name in ("cache_salt", "extra_key"):
         value = getattr(call, name)

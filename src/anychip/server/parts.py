@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from anychip.http.errors import ApiError, bad_request
+from anychip.http.errors import ApiError, bad_request, wrong_field
 
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -36,9 +34,7 @@ def part_of(
     try:
         return msgspec.convert(rest, struct)
     except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        path = f"{where}.{found[1]}" if found else where
-        raise bad_request(f"{path}: {_PATH.sub('', str(error))}", path) from None
+        raise wrong_field(error, where) from None
 
 
 def object_of(value: object, where: str) -> dict[str, Any]:

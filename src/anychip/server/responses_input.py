@@ -180,7 +180,7 @@ def _choice_of(given: str | dict[str, Any] | None) -> tuple[str, str | None]:
         return "auto", None
     if isinstance(given, str):
         if given not in ("auto", "none", "required"):
-            text = f"tool_choice is {given!r}; use auto, none, required or an object"
+            text = f"tool_choice is {given[:40]!r}; use auto, none, required or an object"
             raise bad_request(text, "tool_choice")
         return given, None
     kind = kind_of(given, "tool_choice")

@@ -18,6 +18,7 @@ from anychip.engine.client import DEFAULT_BUILDER, EngineClient, EngineUnavailab
 from anychip.engine.messages import StartError
 from anychip.engine.spawn import Spawned
 from anychip.engine.supervisor import EngineState
+from anychip.http.descriptors import make_room
 from anychip.http.keys import open_access
 from anychip.http.log_setup import set_up_log
 from anychip.http.serving import serve_until_signal
@@ -49,6 +50,8 @@ def serve(
     builder: "module:function" that builds the engine in its process. spawned: see `EngineClient`.
     """
     set_up_log(config.log_level, as_json=config.log_format == "json")
+    for warning in make_room(config.max_concurrent_requests):
+        log.warning("%s", warning)
     try:
         client = EngineClient(config, builder, spawned=spawned)
         return serve_until_signal(config.host, config.port, partial(run_server, config, client))

@@ -25,33 +25,41 @@ MAX_BIASED = 4096
 """Tokens of logit_bias."""
 MOST_BIAS = 100.0
 """OpenAI's limit of a bias, either way."""
+REPETITION = (0.01, 2.0)
+"""Limits of repetition_penalty: logits are divided by it and have to stay numbers of float32."""
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARS = 256
 MAX_LOGPROBS = 20
 """Likeliest tokens that are told beside each: as many as a step can find."""
 
 
-SHARED = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "bad_words",
-    "allowed_token_ids",
-    "n",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "stop_regex",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "no_stop_trim",
-)
-"""Fields that the OpenAI and the native protocol spell alike; null is the default for each."""
+class SharedFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that the OpenAI and the native protocol spell alike; null is the default for each.
+
+    logit_bias: by token id, written as a text.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    stop_regex: str | list[str] | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
+
+
+SHARED = (*SharedFields.__struct_fields__, "n")
+"""With the one that not all of these bodies have."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +109,7 @@ def shared_settings(call: msgspec.Struct) -> dict[str, Any]:
     """
     given = {name: value for name in SHARED if (value := getattr(call, name, None)) is not None}
     if "logit_bias" in given:
+        _check_biased(given["logit_bias"])
         given["logit_bias"] = {_token(key): bias for key, bias in given["logit_bias"].items()}
     if "stop" in given:
         given["stop"] = stop_strings(given["stop"])
@@ -119,6 +128,12 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
+def _check_biased(bias: Mapping[str, float]) -> None:
+    """Before any of them is looked at: millions would hold up the other calls."""
+    if len(bias) > MAX_BIASED:
+        raise bad_request(f"logit_bias has {len(bias)} tokens; at most {MAX_BIASED}", "logit_bias")
+
+
 def _token(key: str) -> int:
     if not (key.isascii() and key.isdecimal() and len(key) < 12):
         raise bad_request(
@@ -135,12 +150,7 @@ def check_sampling(sampling: Sampling, vocab_size: int) -> None:
     within("n", sampling.n, 1, MAX_N, "send several requests for more")
     for name in ("frequency_penalty", "presence_penalty"):
         within(name, getattr(sampling, name), -2.0, 2.0, "0 is off")
-    if not 0 < sampling.repetition_penalty <= 2:
-        value = sampling.repetition_penalty
-        raise bad_request(
-            f"repetition_penalty is {value}; it must be over 0 and at most 2 (1 is off)",
-            "repetition_penalty",
-        )
+    within("repetition_penalty", sampling.repetition_penalty, *REPETITION, "1 is off")
     if not 0 < sampling.top_p <= 1:
         raise bad_request(f"top_p is {sampling.top_p}; it must be over 0 and at most 1", "top_p")
     if sampling.top_k != -1 and not 1 <= sampling.top_k < 2**31:
@@ -179,7 +189,8 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
             )
     if len(sampling.stop_token_ids) > MAX_STOP_IDS:
         count = len(sampling.stop_token_ids)
-        raise bad_request(f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}")
+        text = f"stop_token_ids has {count} ids; at most {MAX_STOP_IDS}"
+        raise bad_request(text, "stop_token_ids")
     check_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
     try:
         stop_patterns(sampling.stop_regex)
@@ -190,9 +201,6 @@ def _check_stops(sampling: Sampling, vocab_size: int) -> None:
 
 def _check_tokens(sampling: Sampling, vocab_size: int) -> None:
     """What singles out tokens."""
-    if len(sampling.logit_bias) > MAX_BIASED:
-        count = len(sampling.logit_bias)
-        raise bad_request(f"logit_bias has {count} tokens; at most {MAX_BIASED}", "logit_bias")
     check_ids(tuple(sampling.logit_bias), vocab_size, "logit_bias")
     for bias in sampling.logit_bias.values():
         within("logit_bias", bias, -MOST_BIAS, MOST_BIAS, "0 changes nothing")

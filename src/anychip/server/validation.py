@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 import uuid
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 
 from anychip.http.body import read_body
-from anychip.http.errors import bad_request
+from anychip.http.errors import bad_request, wrong_field
 from anychip.refusal import near
 
 MAX_RID_CHARS = 256
@@ -20,7 +20,6 @@ MAX_RID_CHARS = 256
 HARMLESS = ("user", "store", "metadata", "prompt_cache_key", "safety_identifier")
 """Accepted and not acted on: they change nothing about the answer."""
 
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -32,6 +31,13 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
         raise bad_request(
             f"content type is {shown}; send 'Content-Type: application/json'",
             code="unsupported_content_type",
+        )
+    packed = request.headers.get("content-encoding", "").strip().lower()
+    if packed not in ("", "identity"):
+        raise bad_request(
+            f"content encoding is {packed[:40]!r}; send the JSON as it is, without"
+            " Content-Encoding",
+            code="unsupported_content_encoding",
         )
     value = decode_json(await read_body(request, limit))
     if not isinstance(value, dict):
@@ -46,9 +52,18 @@ def decode_json(body: bytes) -> Any:
     except RecursionError:
         raise bad_request("the JSON is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        lone = b"\\ud" in body.lower()
-        hint = "; check for a lone surrogate (half of a \\ud83d-like escape)" if lone else ""
-        raise bad_request(f"the body is not valid JSON: {error}{hint}", code="bad_json") from None
+        raise bad_request(
+            f"the body is not valid JSON: {error}{_json_hint(body)}", code="bad_json"
+        ) from None
+
+
+def _json_hint(body: bytes) -> str:
+    """What makes a text invalid that looks right to whoever sent it."""
+    if body.startswith((BOM_UTF8, BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "; it begins with a byte order mark: send UTF-8 without one"
+    if b"\\ud" in body.lower():
+        return "; check for a lone surrogate (half of a \\ud83d-like escape)"
+    return ""
 
 
 def _kind(value: object) -> str:
@@ -74,10 +89,7 @@ def convert(body: dict[str, Any], struct: type[_T], not_yet: Mapping[str, Collec
     try:
         return msgspec.convert(rest, struct)
     except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        path = found[1] if found else None
-        text = _PATH.sub("", str(error))
-        raise bad_request(f"{path}: {text}" if path else text, path) from None
+        raise wrong_field(error) from None
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

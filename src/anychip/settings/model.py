@@ -105,7 +105,7 @@ class ModelSettings:
     )
     context_length: int | None = declared(
         None,
-        Flag(("--context-length",), "model", "longest sequence, tokens [the model's]", low=1),
+        Flag(("--context-length",), "model", "longest sequence, tokens [the model's]", low=2),
     )
     dtype: str = declared(
         "auto",

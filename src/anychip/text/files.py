@@ -29,7 +29,7 @@ def tokenizer_file(path: Path) -> Path:
 
 
 def _in_folder(folder: Path) -> Path:
-    if (folder / TOKENIZER_JSON).is_file():
+    if is_there(folder / TOKENIZER_JSON):
         return folder / TOKENIZER_JSON
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
@@ -41,9 +41,17 @@ def _in_folder(folder: Path) -> Path:
     )
 
 
+def is_there(path: Path) -> bool:
+    """Whether a folder has this file. Raises TokenizerFileError for a link whose target is gone:
+    without the file the model would answer, in another form or without an end."""
+    if path.is_symlink() and not path.exists():
+        raise TokenizerFileError(f"{path} is a link to nothing; fetch the model again")
+    return path.exists()
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where there is no such file."""
-    if not path.is_file():
+    if not is_there(path):
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -72,10 +80,18 @@ def named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def listed_eos_ids(folder: Path) -> frozenset[int]:
-    """End tokens that the model's own files list: generation_config.json, config.json."""
+    """End tokens that the model's own files list: generation_config.json, config.json.
+
+    Raises TokenizerFileError where they are no ids: answers would not end.
+    """
     ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         value = read_json(folder / name).get("eos_token_id")
-        listed = value if isinstance(value, list) else [value]
-        ids.update(index for index in listed if isinstance(index, int))
+        listed = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(index) is int for index in listed):
+            raise TokenizerFileError(
+                f"{folder / name}: eos_token_id is {value!r:.60}; it must be a token id, or a list"
+                " of them"
+            )
+        ids.update(listed)
     return frozenset(ids)

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Core
 from anychip.text.errors import TokenizerFileError
 from anychip.text.files import (
     TOKENIZER_JSON,
+    is_there,
     listed_eos_ids,
     named_tokens,
     read_config,
@@ -132,7 +133,7 @@ def _eos_ids(folder: Path, core: Core, named: Mapping[str, str]) -> frozenset[in
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja, else tokenizer_config's: a text, or the one named "default"."""
     path = folder / "chat_template.jinja"
-    if path.is_file():
+    if is_there(path):
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:

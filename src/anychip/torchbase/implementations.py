@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from anychip.contract.cache import KNOWN_LAYOUTS, CacheSpec
 from anychip.contract.catalogue import CATALOGUE
 from anychip.contract.dtype import DType
 from anychip.contract.errors import ChipLayer, invalid
-from anychip.contract.operators import Call, CallSpec, DtypeRow, Implementation, Launch
-from anychip.contract.signature import ArgKind, Signature
-from anychip.contract.weights import WeightSpec
+from anychip.contract.operators import (
+    Call,
+    Implementation,
+    Launch,
+    plain_only,
+    uniform_row,
+)
 from anychip.torchbase import (
     attention,
     experts,
@@ -68,7 +71,6 @@ def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Impleme
     Narrow it with `dataclasses.replace(..., dtypes=..., when=...)`. Raises KeyError for an
     operator that is not in the catalogue.
     """
-    signature = CATALOGUE[op]
 
     def prepare(call: Call) -> Launch:
         try:
@@ -89,30 +91,14 @@ def from_kernel(stream: Stream, op: str, kernel: Kernel, prefix: str) -> Impleme
         op=op,
         id=f"{prefix}.{op}",
         prepare=prepare,
-        dtypes=(_row(signature),),
-        when=_declines,
+        dtypes=(uniform_row(CATALOGUE[op], _types(op), HELD),),
+        when=plain_only,
         reads_host=kernel in (attention.READS_HOST | recurrent.READS_HOST | experts.READS_DEVICE),
         latent=True,
     )
 
 
-def _row(signature: Signature) -> DtypeRow:
-    allowed = FLOATS
-    if signature.name in OF_ANY:
-        allowed = ANY
-    elif signature.name in OF_NUMBERS:
-        allowed = NUMBERS
-    arguments = (*signature.inputs, *signature.outputs)
-    types = {a.dtype: allowed for a in arguments if a.dtype.isupper()}
-    caches = {a.dtype for a in signature.inputs if a.kind is ArgKind.CACHE}
-    return DtypeRow({**types, **dict.fromkeys(caches, HELD)})
-
-
-def _declines(call: CallSpec) -> str | None:
-    for name, spec in call.inputs.items():
-        if isinstance(spec, WeightSpec) and not spec.dense:
-            return f"'{name}' is packed as {spec.format}; only dense weights are read here"
-        if isinstance(spec, CacheSpec) and spec.group.layout not in KNOWN_LAYOUTS:
-            known = " and ".join(KNOWN_LAYOUTS)
-            return f"'{name}' has layout {spec.group.layout}; only {known} are read here"
-    return None
+def _types(op: str) -> tuple[str, ...]:
+    if op in OF_ANY:
+        return ANY
+    return NUMBERS if op in OF_NUMBERS else FLOATS

@@ -154,3 +154,21 @@ def test_a_weight_that_does_not_fit_is_out_of_memory():
     with pytest.raises(ChipError, match="out of memory"):
         calls.chip.weights.prepare((part,), frozenset({WeightUse.LINEAR}))
     calls.chip.close()
+
+
+def test_a_view_is_the_memory_itself_and_no_copy():
+    memory = CpuMemory(HostStore(0))
+    x = tensor(memory, 8)
+    memory.copy_in(x, memoryview(bytes(range(8))))
+    view, before = memory.host_view(x), memory.traffic()
+    assert bytes(view) == bytes(range(8))
+    view[3] = 99
+    assert memory.traffic() == before
+    found = bytearray(8)
+    memory.copy_out(x, memoryview(found))
+    assert found[3] == 99
+    with pytest.raises(ChipError, match="a view of a tensor that is not contiguous"):
+        memory.host_view(x.view((2,), strides=(4,)))
+    memory.free(x.buffer)
+    with pytest.raises(ChipError, match="freed"):
+        memory.host_view(x)

@@ -1,5 +1,6 @@
-"""Trees with the simulated runtime, built once a session."""
+"""Trees with the simulated runtime, built once a session, whoever of its processes comes first."""
 
+import fcntl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,20 +15,35 @@ from sim_runtime_tree import (
     tree_of,
 )
 
-
-@pytest.fixture(scope="session")
-def board_maker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("kunlun_board") / "make_board"
-    return compile_native(place, [NATIVE / "runtime" / "make_board.cpp"])
+MAJORS = (4, 5)
 
 
 @pytest.fixture(scope="session")
-def built_runtimes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """A folder for each major version, with the runtime and the kernels built for it."""
-    root = tmp_path_factory.mktemp("kunlun_runtime")
-    with ThreadPoolExecutor(2) as pool:
-        builds = {m: pool.submit(build_runtime, root / str(m), m) for m in (4, 5)}
-        return {major: build.result() for major, build in builds.items()}
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the maker of boards, and a folder for each major version, with the runtime and
+    the kernels built for it."""
+    base = tmp_path_factory.getbasetemp()
+    session = base.parent if base.name.startswith("popen-") else base  # one of several processes
+    folder = session / "kunlun_runtime"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "whole").exists():
+            compile_native(folder / "make_board", [NATIVE / "runtime" / "make_board.cpp"])
+            with ThreadPoolExecutor(len(MAJORS)) as pool:
+                list(pool.map(lambda major: build_runtime(folder / str(major), major), MAJORS))
+            (folder / "whole").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def board_maker(compiled: Path) -> Path:
+    return compiled / "make_board"
+
+
+@pytest.fixture(scope="session")
+def built_runtimes(compiled: Path) -> dict[int, Path]:
+    return {major: compiled / str(major) for major in MAJORS}
 
 
 @pytest.fixture

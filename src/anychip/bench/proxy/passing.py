@@ -17,7 +17,7 @@ from anychip.address import server_url
 from anychip.bench.load.client import CONNECT_S, import_aiohttp
 from anychip.http.errors import ApiError
 from anychip.http.event_edge import EventEdge
-from anychip.http.http_server import break_off
+from anychip.http.http_protocol import break_off
 from anychip.http.relay import Answer, BadGateway, BrokenOff, Passed, Relay, kept, whole_body
 from anychip.http.stream import ClientGone, until_gone
 from anychip.http.upgrade import refused_upgrade

@@ -179,8 +179,15 @@ class CpuMemory(Memory):
             raise invalid(CHIP, ChipLayer.MEMORY, f"fill: byte {byte} must lie in 0 .. 255")
         np.frombuffer(_view_of(target, target.nbytes), np.uint8).fill(byte)
 
+    def host_view(self, tensor: Tensor) -> memoryview:
+        """All memory is the host's."""
+        if not tensor.is_contiguous:
+            raise invalid(CHIP, ChipLayer.MEMORY, "a view of a tensor that is not contiguous")
+        return _view_of(tensor, tensor.nbytes)
+
     def traffic(self) -> Traffic:
-        """Both copies; weights are packed from where the file lies, which is none."""
+        """Both copies; weights are packed from where the file lies, and the numbers of a step
+        written where they are read, which is none."""
         return Traffic(self._bytes_in, self._bytes_out, self._seconds_in, self._seconds_out)
 
 

@@ -15,7 +15,7 @@ from anychip.sdkbase.form import SdkForm
 from anychip.sdkbase.places import folders_below
 from anychip.sdkbase.sdk import Sdk, found_sdk
 from anychip.sdkbase.table import rows
-from anychip.sdkbase.versions import Told, told_by_calls, told_by_file, told_by_tool
+from anychip.sdkbase.versions import ToldVersion, told_by_calls, told_by_file, told_by_tool
 
 KERNELS = Path(__file__).with_name("kernels")
 PLACES = "/usr/local/xpu,/usr/local/xre,~/.cache/anychip/sim/kunlun"
@@ -86,7 +86,7 @@ class KunlunBuild(SdkBuild):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options, find_sdk(options), terms())
 
-    def _version_files(self) -> dict[str, Told]:
+    def _version_files(self) -> dict[str, ToldVersion]:
         """Of XHPC its date, as FastDeploy reads it."""
         root, runtime = self.sdk.root, self.sdk.libraries.get("xpurt")
         found = {}
@@ -94,10 +94,10 @@ class KunlunBuild(SdkBuild):
             homes = folders_below(root, ("", "sdk"), [package.lower()])
             found[package] = told_by_file(homes, *([DATE] if package == "XHPC" else []))
         date = found["XHPC"]
-        found["XHPC"] = Told(f"dev/{date.version}" if date.version else "", date.whence)
+        found["XHPC"] = ToldVersion(f"dev/{date.version}" if date.version else "", date.whence)
         return found | {"XRE": told_by_file([runtime.parent.parent] if runtime else [])}
 
-    def _versions_called(self) -> dict[str, Told]:
+    def _versions_called(self) -> dict[str, ToldVersion]:
         there = [self.sdk.libraries[n] for n in ("xpurt", "xpuml") if n in self.sdk.libraries]
         told = told_by_calls(load_order(there, self.sdk.library_dirs), CALLS)
         tool = [self._tool or "xpu_smi", "-q"]
