@@ -34,7 +34,7 @@ from anychip.run.memory_plan import (
     NotEnoughMemory,
     cache_limits,
     plan_memory,
-    workspace_bytes,
+    workspace_of,
 )
 from anychip.run.plan_run import Opened, chip_options, open_run
 from anychip.run.runner import Runner
@@ -101,7 +101,7 @@ def _start(
 ) -> tuple[Engine, EngineInfo]:
     eos_ids = _eos_ids(config, opened)
     _report_chip(config, opened, report)
-    recorder = opened.record()
+    recorder, programs = opened.recorded()
     report(operator_table(recorder.served(), why=log.isEnabledFor(logging.DEBUG)))
     if recorder.errors:
         raise StartError(_missing(opened, recorder))
@@ -110,7 +110,7 @@ def _start(
             f"attention is composed, which is slow and grows with rows and context: "
             f"{opened.limits.max_running} requests at once, chunks of {opened.chunk} tokens"
         )
-    arena, staging = workspace_bytes(opened.plan, opened.limits, opened.decider)
+    arena, staging = workspace_of(opened.plan, opened.limits, programs)
     memory = planned_memory(config, opened, arena + staging)
     report(memory_table(memory, opened.plan))
     limits = cache_limits(opened.plan, memory, opened.limits, min(opened.chunk, memory.longest))

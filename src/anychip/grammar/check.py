@@ -18,15 +18,21 @@ from anychip.grammar.errors import GrammarError, NotChecked
 from anychip.grammar.limits import GrammarLimits, check_size
 from anychip.grammar.vocabulary import Vocabulary
 from anychip.request import GrammarSpec
-from anychip.text.framed_child import Child, end_child, exchange, send, start_child
+from anychip.text.framed_child import (
+    FROM_OUTSIDE,
+    PATIENCE_S,
+    Child,
+    Unresponsive,
+    end_child,
+    exchange,
+    send,
+    start_child,
+)
 
 _THREADS = 4
 """Checks that wait for their turn; more wait for one of these."""
 _REMEMBERED_BYTES = 8 << 20
 """Of grammars that were checked, so that the next request with one need not wait."""
-
-_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals by which the process is ended, whatever it compiles."""
 
 
 class _Job:
@@ -48,8 +54,11 @@ class GrammarCheck:
         vocabulary: Vocabulary,
         limits: GrammarLimits | None = None,
         backend: str = LLGUIDANCE,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        """patience_s: how long the child may stand still beyond its limit before it is ended."""
         self._limits = limits or GrammarLimits()
+        self._patience_s = patience_s
         self._setup = CheckSetup(
             vocabulary.pieces,
             vocabulary.special,
@@ -69,7 +78,10 @@ class GrammarCheck:
     def start(self) -> None:
         """Start the process, so that the first check need not wait for it; does not wait."""
         with self._turn:
-            self._live()
+            try:
+                self._live()
+            except Unresponsive:
+                self._end()
 
     def check(self, spec: GrammarSpec) -> None:
         """Return where `spec` can be served; GrammarError where not, NotChecked
@@ -107,14 +119,23 @@ class GrammarCheck:
 
     def _ask(self, spec: GrammarSpec, job: _Job) -> CheckReply:
         """The child's answer, or what its end says of the grammar. Holds the turn."""
-        child = self._live()
-        with self._state:
-            self._running = None if job.cancelled else job
-        if job.cancelled:
-            return CheckReply("the request was cancelled")
-        body = exchange(child, msgspec.msgpack.encode(spec))
-        with self._state:
-            self._running = None
+        try:
+            child = self._live()
+            with self._state:
+                self._running = None if job.cancelled else job
+            if job.cancelled:
+                return CheckReply("the request was cancelled")
+            limit_s = self._limits.compile_s + self._patience_s
+            body = exchange(child, msgspec.msgpack.encode(spec), limit_s)
+        except Unresponsive:
+            self._end()
+            return CheckReply(
+                "the process that checks grammars stood still and was ended; send it again",
+                later=True,
+            )
+        finally:
+            with self._state:
+                self._running = None
         if job.cancelled:
             self._end()  # it may have been killed in this very moment
             return CheckReply("the request was cancelled")
@@ -153,7 +174,7 @@ class GrammarCheck:
         child = start_child("anychip.grammar.check_process")
         with self._state:
             self._child = child
-        send(child, msgspec.msgpack.encode(self._setup))
+        send(child, msgspec.msgpack.encode(self._setup), self._patience_s)
         return child
 
     def _end(self) -> int:
@@ -169,7 +190,7 @@ class GrammarCheck:
                 f"the grammar takes longer than {limits.compile_s:g} s to compile; make it simpler "
                 "(fewer alternatives, smaller counts, patterns that do not overlap)"
             )
-        if -status in _FROM_OUTSIDE:
+        if -status in FROM_OUTSIDE:
             return CheckReply(
                 "the process that checks grammars was killed; send it again", later=True
             )

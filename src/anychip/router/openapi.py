@@ -73,7 +73,7 @@ def document(routes: list[Route], theirs: Schema, models: list[str], *, locked: 
         known = _object(_object(theirs.get("paths")).get(name)) if passed_on else {}
         for method in sorted(word.lower() for word in (route.methods or ()) if word != "HEAD"):
             found = _object(known.get(method)) or _operation(route, path, method, passed_on)
-            lock = {"security": [{key: []} for key in _KEYS]}
+            lock: Schema = {"security": [{key: []} for key in _KEYS]}
             open_to_all = not locked or path in OPEN_PATHS
             paths.setdefault(name, {})[method] = {
                 **{word: value for word, value in found.items() if word != "security"},

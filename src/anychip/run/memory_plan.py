@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anychip.contract.memory import MemoryInfo
 from anychip.ops.arena import plan_arena
+from anychip.ops.trace import Program
 from anychip.plan import CacheLimits
 from anychip.run.masks import mask_words
 from anychip.run.model_plan import Decide, ModelPlan, trace_step
@@ -109,12 +111,24 @@ def most_entries(plan: ModelPlan, limits: StepLimits) -> int:
     return min(limits.max_running * one, MOST_ENTRIES)
 
 
+def largest_programs(plan: ModelPlan, limits: StepLimits, decide: Decide) -> list[Program]:
+    """The programs of the largest sizes. Raises MissingOperator, unless `decide` records it."""
+    return [trace_step(plan, sizes, 2, decide) for sizes in largest_sizes(plan, limits)]
+
+
 def workspace_bytes(plan: ModelPlan, limits: StepLimits, decide: Decide) -> tuple[int, int]:
     """Scratch of the largest program, and staging of the largest step."""
-    corners = largest_sizes(plan, limits)
-    arena = max(plan_arena(trace_step(plan, s, 2, decide)).nbytes for s in corners)
+    return workspace_of(plan, limits, largest_programs(plan, limits, decide))
+
+
+def workspace_of(
+    plan: ModelPlan, limits: StepLimits, programs: Sequence[Program]
+) -> tuple[int, int]:
+    """The same of programs that were traced already, by `largest_programs`."""
+    arena = max(plan_arena(program).nbytes for program in programs)
     states = plan.states is not None
-    return arena, 4 * max(staging_words(s, states=states) for s in corners)
+    staging = max(staging_words(s, states=states) for s in largest_sizes(plan, limits))
+    return arena, 4 * staging
 
 
 LEAST_INTERVAL = 512

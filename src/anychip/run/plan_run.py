@@ -14,8 +14,9 @@ from anychip.model.checkpoint import Checkpoint, open_checkpoint
 from anychip.ops.decide import Decider
 from anychip.ops.host import host_table
 from anychip.ops.record import Recorder
+from anychip.ops.trace import Program
 from anychip.run.local_model import local_model
-from anychip.run.memory_plan import StepLimits, largest_sizes
+from anychip.run.memory_plan import StepLimits, largest_programs
 from anychip.run.model_plan import ModelPlan, ModelWishes, plan_model, trace_step
 from anychip.run.proved import proved_ids
 from anychip.run.sizes import Sizes
@@ -47,10 +48,12 @@ class Opened:
 
     def record(self) -> Recorder:
         """Who serves each operator of the largest prefill and decode, greedy and sampled."""
+        return self.recorded()[0]
+
+    def recorded(self) -> tuple[Recorder, list[Program]]:
+        """The same, and the programs: good for something where no operator is missing."""
         recorder = Recorder(self.decider)
-        for sizes in largest_sizes(self.plan, self.limits):
-            trace_step(self.plan, sizes, 2, recorder)
-        return recorder
+        return recorder, largest_programs(self.plan, self.limits, recorder)
 
     def close(self) -> None:
         """Give back the chip and the files."""

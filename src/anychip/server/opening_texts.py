@@ -10,7 +10,7 @@ from anychip.config import ServeConfig
 from anychip.engine.messages import StartError
 from anychip.model.errors import CheckpointError
 from anychip.text.chat import DEFAULT_LIMIT_S, ChatTemplate
-from anychip.text.errors import TemplateError
+from anychip.text.errors import RendererLost, TemplateError
 from anychip.text.load import open_tokenizer
 from anychip.text.render_process import RenderProcess
 from anychip.text.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ def open_text(
         renderer.close()
         if isinstance(error, CheckpointError):
             raise StartError(str(error)) from error
-        if isinstance(error, TemplateError):
+        if isinstance(error, (TemplateError, RendererLost)):
             raise StartError(f"--chat-template: {error}") from error
         raise
     return tokenizer, template

@@ -12,13 +12,13 @@ import msgspec
 
 from anychip.engine.client import EngineClient
 from anychip.http.call_record import stage
-from anychip.http.errors import ApiError, bad_request
+from anychip.http.errors import ApiError, bad_request, unavailable
 from anychip.server.room import MAX_SEQUENCES, Room
 from anychip.server.validation import check_ids
 from anychip.text.answer.thinking import left_open, opened_by
 from anychip.text.chat import ChatTemplate
 from anychip.text.chat_messages import plain_messages
-from anychip.text.errors import TemplateError, TextError, require_unicode
+from anychip.text.errors import RendererLost, TemplateError, TextError, require_unicode
 from anychip.text.tokenizer import Tokenizer
 
 MAX_TOKENIZE_BYTES = 1 << 20
@@ -169,12 +169,15 @@ class Texts:
             raise bad_request(f"{param} has {size} bytes; at most {most} in one call", param)
 
     async def _do(self, size: int, work: Callable[[], _T], param: str) -> _T:
-        """Run `work`, of `size` characters or ids together; ApiError 400 for what it refuses."""
+        """Run `work`, of `size` characters or ids together; ApiError 400 for what it refuses,
+        503 where the chat's renderer was lost."""
         try:
             with stage("text"):
                 if size <= _SMALL:
                     return work()
                 return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except RendererLost as error:
+            raise unavailable(str(error), "renderer_lost") from error
         except TemplateError as error:
             raise bad_request(str(error), param, "chat_template") from error
         except TextError as error:

@@ -13,6 +13,11 @@ class TemplateError(TextError):
     """A chat cannot be turned into a prompt: wrong messages, or the chat template refused them."""
 
 
+class RendererLost(TextError):
+    """The process that renders chats was ended from outside or does not answer: nobody can say
+    anything of the chat (HTTP 503). It is replaced."""
+
+
 class TokenizerFileError(CheckpointError):
     """A tokenizer file is missing, broken, or of a kind that is not known here."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from anychip.chips.cpu.memory_pages import (
     advise_system,
 )
 from anychip.chips.cpu.memory_slabs import SLAB, Slabs
+from served import wait_until
 
 MIB = 1 << 20
 QUICK_S, SLOW_S = 0.0, 1.0
@@ -46,13 +46,6 @@ def slabs_on(system, quiet_s=0.0):
 
 def ended() -> bool:
     return not [one for one in threading.enumerate() if one.name == "anychip-pages"]
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_each_page_is_timed_once_and_none_without_a_block() -> None:
