@@ -35,7 +35,7 @@ def test_times_counts_and_profile(monkeypatch, folder, tmp_path) -> None:
             assert all(seconds > 0 for seconds in turn.values())
         assert one["overlapped"] > 0
         names = {spent["name"] for spent in one["spent"]}
-        assert {"run/runner.py _run", "schedule/scheduler.py commit"} <= names
+        assert {"run/runner.py _run_plain", "schedule/scheduler.py commit"} <= names
         assert not any(name.endswith(" timed") for name in names), "launches are not Python's"
     one, three = (each["counts"] for each in found)
     assert one["bytecodes"] < three["bytecodes"] and one["calls"] < three["calls"]
