@@ -27,6 +27,16 @@ class OneCopy(Memory, abstract=True):
         self.words = np.frombuffer(source, np.int32).copy()
 
 
+class InPlace(OneCopy, abstract=True):
+    """Memory that the host sees, with something in it."""
+
+    def allocate(self, nbytes: int) -> Buffer:
+        return Buffer(np.full(nbytes, 0x5A, np.uint8), nbytes)
+
+    def host_view(self, tensor) -> memoryview:
+        return tensor.buffer.handle.data
+
+
 PLAN = StepPlan(
     step=0,
     rows=(
@@ -103,6 +113,20 @@ def staged(*plans: StepPlan) -> dict[str, list]:
     for name, pair in staging.indices(sizes).items():
         assert np.array_equal(np.asarray(pair.host).reshape(pair.device.shape), found[name])
     return found
+
+
+def test_in_place_a_step_writes_what_it_reads_and_the_rest_stays_untouched() -> None:
+    """Room for masks would be megabytes that nobody asked for."""
+    tables = PageTables(3, 8)
+    tables.apply(PLAN.changes)
+    sizes = sizes_of(PLAN, page_size=4, most_pages=8)
+    largest = sizes_of(PLAN, page_size=4, most_pages=8, mask_words=100)
+    staging = Staging(InPlace(), largest, tables, 4)
+    assert set(staging.buffer.handle) == {0x5A}
+    staging.fill(PLAN, sizes, SAMPLED_BEFORE)
+    for name, pair in staging.indices(sizes).items():
+        assert np.asarray(pair.host).reshape(-1).tolist() == np.ravel(staged(PLAN)[name]).tolist()
+    assert set(staging.buffer.handle[4 * staging_words(sizes) :]) == {0x5A}
 
 
 @pytest.fixture

@@ -112,10 +112,10 @@ class Staging:
         self._memory, self._tables, self._page_size = memory, tables, page_size
         self.buffer = memory.allocate(4 * words)
         there = in_place(memory, Tensor((words,), DType.INT32, buffer=self.buffer))
-        self._words: npt.NDArray[np.int32] = np.zeros(words, np.int32)
-        if there is not None:
-            self._words = np.frombuffer(there, np.int32)
-            self._words.fill(0)
+        # Mostly room for entries and masks: no page is taken for it until somebody has some, for a
+        # step writes all that it reads.
+        self._words: npt.NDArray[np.int32]
+        self._words = np.zeros(words, np.int32) if there is None else np.frombuffer(there, np.int32)
         self._target = self.buffer if there is None else None
         ahead: npt.NDArray[np.int32] = np.zeros(words, np.int32)
         self._counted = np.arange(largest.tokens + 1, dtype=np.int32)
