@@ -4,11 +4,18 @@
 
 begun=() pids=()
 said="$(mktemp -d)"
-# What is left over when the script ends early is ended too.
-trap 'kill "${pids[@]}" 2> /dev/null || true; rm -rf "$said"' EXIT
+trap 'end_all; rm -rf "$said"' EXIT
+
+# What is left over when the script ends early, with all that it started.
+end_all() {
+  local pid
+  for pid in "${pids[@]}"; do kill -- "-$pid" 2> /dev/null || true; done
+}
 
 begin() {
-  "${@:2}" > "$said/${#begun[@]}" 2>&1 &
+  set -m  # a process group for each, by which it is ended; in the script's own it could not be
+  "${@:2}" > "$said/${#begun[@]}" 2>&1 < /dev/null &
+  set +m
   begun+=("$1")
   pids+=("$!")
 }
